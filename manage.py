@@ -1,0 +1,19 @@
+#!/usr/bin/env python
+"""Django's command line."""
+
+import os
+import sys
+
+
+def main() -> None:
+    """Run one management command."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
+    from django.core.management import execute_from_command_line
+
+    import portal.celery  # noqa: F401  (makes our Celery app the one that tasks are sent to)
+
+    execute_from_command_line(sys.argv)
+
+
+if __name__ == "__main__":
+    main()

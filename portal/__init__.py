@@ -1,0 +1,1 @@
+"""The portal: pages, API, sockets and the domain behind them."""

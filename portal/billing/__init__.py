@@ -1,0 +1,1 @@
+"""What is owed: prices, meters, the ledger, and what was used."""

@@ -1,0 +1,1 @@
+"""The machines we own: nodes, their GPUs, and whether they answer."""

@@ -1,0 +1,1 @@
+"""The story of an instance: ask, place, run, stop."""

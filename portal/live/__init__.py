@@ -1,0 +1,1 @@
+"""The door for long-lived connections: browsers and nodes."""

@@ -1,0 +1,58 @@
+"""Exact amounts in one currency; rounding in one place."""
+
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
+
+# Digits after the point that an invoice in this currency has (ISO 4217). Babel's table follows
+# CLDR's cash usage and is wrong for HUF, IDR, COP and others, so this is our own.
+_ZERO = "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF"
+_THREE = "BHD IQD JOD KWD LYD OMR TND"
+MINOR_DIGITS = {code: 0 for code in _ZERO.split()} | {code: 3 for code in _THREE.split()}
+
+# Wide enough for a rate of 12 decimals times a century of milliseconds.
+_EXACT = Context(prec=60)
+
+
+def minor_digits(currency: str) -> int:
+    """Return how many decimals an amount in `currency` has on an invoice."""
+    return MINOR_DIGITS.get(currency, 2)
+
+
+def round_amount(amount: Decimal, currency: str) -> Decimal:
+    """Round an exact amount to the currency's minor unit, half away from zero.
+
+    The one rounding rule of Corral: applied once per invoice line (decision 0004).
+    """
+    with localcontext(_EXACT):
+        return amount.quantize(Decimal(1).scaleb(-minor_digits(currency)), rounding=ROUND_HALF_UP)
+
+
+@dataclass(frozen=True, slots=True, order=False)
+class Money:
+    """An exact amount in a currency. Never a float; never mixed with another currency."""
+
+    amount: Decimal
+    currency: str
+
+    def __add__(self, other: "Money") -> "Money":
+        self._same(other)
+        return Money(self.amount + other.amount, self.currency)
+
+    def __sub__(self, other: "Money") -> "Money":
+        self._same(other)
+        return Money(self.amount - other.amount, self.currency)
+
+    def __neg__(self) -> "Money":
+        return Money(-self.amount, self.currency)
+
+    def rounded(self) -> "Money":
+        """Return this amount rounded to the minor unit."""
+        return Money(round_amount(self.amount, self.currency), self.currency)
+
+    def as_json(self) -> dict[str, str]:
+        """Return `{"amount": "12.34", "currency": "USD"}`, the API's form; exact digits kept."""
+        return {"amount": format(self.amount, "f"), "currency": self.currency}
+
+    def _same(self, other: "Money") -> None:
+        if self.currency != other.currency:
+            raise ValueError(f"cannot mix {self.currency} and {other.currency}")

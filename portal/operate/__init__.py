@@ -1,0 +1,1 @@
+"""Running Corral: all processes with embedded servers, first operator, demo data."""

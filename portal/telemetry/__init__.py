@@ -1,0 +1,1 @@
+"""What GPUs measured: stored, thinned, and answered as series for charts."""
