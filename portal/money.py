@@ -7,7 +7,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 # CLDR's cash usage and is wrong for HUF, IDR, COP and others, so this is our own.
 _ZERO = "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF"
 _THREE = "BHD IQD JOD KWD LYD OMR TND"
-MINOR_DIGITS = {code: 0 for code in _ZERO.split()} | {code: 3 for code in _THREE.split()}
+MINOR_DIGITS = dict.fromkeys(_ZERO.split(), 0) | dict.fromkeys(_THREE.split(), 3)
 
 # Wide enough for a rate of 12 decimals times a century of milliseconds.
 _EXACT = Context(prec=60)

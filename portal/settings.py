@@ -22,7 +22,7 @@ def _list(name: str, default: str) -> list[str]:
 
 
 def _database(url: str) -> dict[str, Any]:
-    """Turn `postgresql://user:password@host:port/name` (or `?host=/socket/dir`) into Django's form."""
+    """Turn `postgresql://user:password@host:port/name` (or `?host=/socket`) into Django's form."""
     parts = urlsplit(url)
     if parts.scheme not in {"postgres", "postgresql"}:
         msg = "DATABASE_URL must start with postgresql:// (Corral runs on PostgreSQL 15 or newer)."

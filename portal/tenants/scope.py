@@ -28,14 +28,14 @@ def scope(*, organization: "Organization") -> Iterator[None]:
 
 @contextmanager
 def every_tenant(reason: str) -> Iterator[None]:
-    """Make the rows of all organizations visible inside the block. `reason` says why; it must not be empty."""
+    """Make the rows of all organizations visible inside the block; `reason` says why."""
     if not reason:
         raise ValueError("say why this crosses organizations")
     with scopes_disabled():
         yield
 
 
-def tenant_manager(queryset: type[models.QuerySet[Any]] = models.QuerySet) -> Any:  # noqa: ANN401
+def tenant_manager(queryset: type[models.QuerySet[Any]] = models.QuerySet) -> Any:
     """Return a manager that refuses to query outside a scope, with the methods of `queryset`.
 
     Declare it as `objects: ClassVar[models.Manager[Model]] = tenant_manager()`.

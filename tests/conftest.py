@@ -1,0 +1,132 @@
+"""What all tests stand on: a real PostgreSQL and a real Valkey, started once, on loopback only."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+_servers: list[subprocess.Popen[bytes]] = []
+_folder: str | None = None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the servers before Django reads its settings; workers of xdist inherit them."""
+    global _folder
+    os.environ.setdefault("CORRAL_TESTING", "1")
+    os.environ.setdefault("STATIC_HASHED", "0")
+    if "CORRAL_TEST_SERVERS" in os.environ:
+        return
+    from portal.operate.embedded import Postgres, Valkey
+
+    _folder = tempfile.mkdtemp(prefix="corral-tests-")
+    postgres = Postgres(Path(_folder) / "postgres", durable=False)
+    valkey = Valkey(Path(_folder) / "valkey", durable=False)
+    _servers.extend([postgres.start(), valkey.start()])
+    os.environ |= {
+        "CORRAL_TEST_SERVERS": "1",
+        "DATABASE_URL": postgres.url,
+        "REDIS_URL": valkey.url,
+        "DATA_DIR": _folder,
+        "SECRET_KEY": "only-for-tests-and-never-anywhere-else",
+    }
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop what this process started."""
+    from portal.operate.embedded import stop
+
+    for child in reversed(_servers):
+        stop(child, signal=2)  # for PostgreSQL: a fast shutdown
+    if _folder:
+        shutil.rmtree(_folder, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _loopback_only() -> Iterator[None]:
+    """Refuse connections to anything but this machine."""
+    real = socket.socket.connect
+
+    def connect(self: socket.socket, address: Any) -> None:
+        if isinstance(address, tuple) and address[0] not in {"127.0.0.1", "::1", "localhost"}:
+            raise AssertionError(f"a test tried to reach {address[0]}")
+        real(self, address)
+
+    socket.socket.connect = connect  # type: ignore[method-assign]
+    yield
+    socket.socket.connect = real  # type: ignore[method-assign]
+
+
+@pytest.fixture(autouse=True)
+def _plain_settings(settings: Any) -> None:
+    """Run tasks inline and keep mail in memory."""
+    settings.CELERY_TASK_ALWAYS_EAGER = True
+    settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    import portal.celery
+
+    portal.celery.app.conf.task_always_eager = True
+
+
+class Web:
+    """A real uvicorn serving the portal on loopback, against the test database."""
+
+    def __init__(self, environ: dict[str, str]) -> None:
+        from portal.operate.embedded import free_port
+
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = Path(tempfile.mkstemp(prefix="corral-web-")[1])
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "uvicorn", "portal.asgi:application", "--host", "127.0.0.1",
+             "--port", str(self.port), "--ws", "websockets-sansio", "--ws-per-message-deflate", "false",
+             "--log-level", "warning"],
+            cwd=ROOT, env=os.environ | environ | {"PUBLIC_URL": self.url},
+            stdout=self.log.open("wb"), stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        deadline = time.monotonic() + 60
+        while True:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"uvicorn did not start:\n{self.log.read_text()}")
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                time.sleep(0.05)
+
+    def close(self) -> None:
+        """Stop it."""
+        from portal.operate.embedded import stop
+
+        stop(self.process)
+        self.log.unlink(missing_ok=True)
+
+
+def database_url() -> str:
+    """Return the URL of the database that this test worker uses, for child processes."""
+    from django.db import connection
+
+    base = os.environ["DATABASE_URL"]
+    return base.replace("/corral?", f"/{connection.settings_dict['NAME']}?")
+
+
+@pytest.fixture
+def web(transactional_db: None) -> Iterator[Web]:
+    """Serve the portal with a real uvicorn for one test. Rows must be committed (transactional_db)."""
+    server = Web({"DATABASE_URL": database_url()})
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def live_server_url(web: Web) -> str:
+    """Return the address of a real uvicorn for one test."""
+    return web.url
