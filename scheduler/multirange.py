@@ -1,14 +1,19 @@
 """A Django field for PostgreSQL's int4multirange: which units of a GPU a lease holds."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import models
 from psycopg.types.multirange import Multirange
 from psycopg.types.range import Range
 
+if TYPE_CHECKING:
+    _Field = models.Field[Any, Any]
+else:
+    _Field = models.Field  # Django's own is not subscriptable at run time
 
-class IntegerMultiRangeField(models.Field[Any, Any]):
+
+class IntegerMultiRangeField(_Field):
     """Half-open integer ranges, in Python a tuple of (low, high) pairs."""
 
     description = "Integer ranges"

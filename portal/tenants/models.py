@@ -177,6 +177,10 @@ class ApiToken(models.Model):
     expires_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
+    # The token that issued this one, if a program did: revoking that revokes this.
+    issued_with = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.CASCADE, related_name="+"
+    )
 
     objects: ClassVar[models.Manager["ApiToken"]] = tenant_manager()
 
@@ -187,14 +191,14 @@ class AuditEvent(models.Model):
     id = models.BigAutoField(primary_key=True)
     # Empty for what happens to the installation itself (nodes, prices): operators read those.
     organization = models.ForeignKey(
-        Organization, null=True, blank=True, on_delete=models.CASCADE, related_name="+"
+        Organization, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )
     at = models.DateTimeField()
     user = models.ForeignKey(
         User, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )
     token = models.ForeignKey(
-        ApiToken, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+        ApiToken, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )
     verb = models.CharField(max_length=60)  # "instance.launch", "quota.set"
     target_kind = models.CharField(max_length=30)
