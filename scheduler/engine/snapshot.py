@@ -82,7 +82,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """One request that holds a place now; its amounts are already missing from the nodes' free ones.
+    """One request that holds a place now; the nodes' free amounts already lack what it has.
 
     It is read for two things: each organization's share of the machines, and when places come
     free. `expected_end` (Unix seconds) is a limit or promise, None where nobody knows.
