@@ -45,7 +45,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     from portal.operate.embedded import stop
 
     for child in reversed(_servers):
-        stop(child, signal=2)  # for PostgreSQL: a fast shutdown
+        stop(child, sign=2)  # for PostgreSQL: a fast shutdown
     if _folder:
         shutil.rmtree(_folder, ignore_errors=True)
 
@@ -86,12 +86,27 @@ class Web:
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = Path(tempfile.mkstemp(prefix="corral-web-")[1])
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "uvicorn", "portal.asgi:application", "--host", "127.0.0.1",
-             "--port", str(self.port), "--ws", "websockets-sansio", "--ws-per-message-deflate", "false",
-             "--log-level", "warning"],
-            cwd=ROOT, env=os.environ | environ | {"PUBLIC_URL": self.url},
-            stdout=self.log.open("wb"), stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "uvicorn",
+                "portal.asgi:application",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(self.port),
+                "--ws",
+                "websockets-sansio",
+                "--ws-per-message-deflate",
+                "false",
+                "--log-level",
+                "warning",
+            ],
+            cwd=ROOT,
+            env=os.environ | environ | {"PUBLIC_URL": self.url},
+            stdout=self.log.open("wb"),
+            stderr=subprocess.STDOUT,
+        )
         deadline = time.monotonic() + 60
         while True:
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -120,7 +135,7 @@ def database_url() -> str:
 
 @pytest.fixture
 def web(transactional_db: None) -> Iterator[Web]:
-    """Serve the portal with a real uvicorn for one test. Rows must be committed (transactional_db)."""
+    """Serve the portal with a real uvicorn for one test; the rows are committed."""
     server = Web({"DATABASE_URL": database_url()})
     yield server
     server.close()

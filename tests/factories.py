@@ -38,8 +38,14 @@ def organization(name: str = "", **fields: Any) -> Organization:
     )
 
 
-def member(organization: Organization, role: str = Role.MEMBER, *, teams: tuple[Team, ...] = (),
-           admin_of: tuple[Team, ...] = (), **fields: Any) -> Member:  # fmt: skip
+def member(
+    organization: Organization,
+    role: str = Role.MEMBER,
+    *,
+    teams: tuple[Team, ...] = (),
+    admin_of: tuple[Team, ...] = (),
+    **fields: Any,
+) -> Member:
     """Make a person and put him into the organization and the teams."""
     with every_tenant("factories"):
         made = Member.objects.create(organization=organization, user=user(**fields), role=role)
@@ -65,16 +71,27 @@ def flavor(
     """Make a flavor with an open-ended price that began long ago."""
     number = next(_numbers)
     values = {
-        "code": f"flavor-{number}", "name": f"Flavor {number}", "gpu_models": [model],
-        "gpu_memory_bytes": 80 * GIB, "cpu_milli": 8000, "memory_bytes": 64 * GIB, "disk_bytes": 100 * GIB,
-    }  # fmt: skip
+        "code": f"flavor-{number}",
+        "name": f"Flavor {number}",
+        "gpu_models": [model],
+        "gpu_memory_bytes": 80 * GIB,
+        "cpu_milli": 8000,
+        "memory_bytes": 64 * GIB,
+        "disk_bytes": 100 * GIB,
+    }
     made = Flavor.objects.create(**(values | fields))
     price(made.code, per_hour, currency=currency)
     return made
 
 
-def price(sku: str, per_hour: str, *, currency: str = "USD", from_at: datetime | None = None,
-          to_at: datetime | None = None) -> Price:  # fmt: skip
+def price(
+    sku: str,
+    per_hour: str,
+    *,
+    currency: str = "USD",
+    from_at: datetime | None = None,
+    to_at: datetime | None = None,
+) -> Price:
     """Make a price valid from `from_at` (2020 by default)."""
     start = from_at or datetime(2020, 1, 1, tzinfo=UTC)
     return Price.objects.create(
@@ -89,8 +106,12 @@ def price(sku: str, per_hour: str, *, currency: str = "USD", from_at: datetime |
 def image(**fields: Any) -> Image:
     """Make an image."""
     number = next(_numbers)
-    values = {"code": f"image-{number}", "name": f"Image {number}", "reference": "corral/demo:1",
-              "command": ["sleep", "60"]}  # fmt: skip
+    values = {
+        "code": f"image-{number}",
+        "name": f"Image {number}",
+        "reference": "corral/demo:1",
+        "command": ["sleep", "60"],
+    }
     return Image.objects.create(**(values | fields))
 
 
@@ -100,15 +121,27 @@ def node(
     """Make a node with healthy GPUs and plenty of CPU, memory and disk."""
     number = next(_numbers)
     values = {
-        "name": f"node-{number}", "public_key": bytes(32), "link": Link.ONLINE if online else Link.OFFLINE,
-        "link_since": now, "last_seen_at": now, "joined_at": now, "runtime": "process",
-        "cpu_milli": 128_000, "memory_bytes": 1024 * GIB, "disk_bytes": 8192 * GIB, "session_epoch": 1,
+        "name": f"node-{number}",
+        "public_key": bytes(32),
+        "link": Link.ONLINE if online else Link.OFFLINE,
+        "link_since": now,
+        "last_seen_at": now,
+        "joined_at": now,
+        "runtime": "process",
+        "cpu_milli": 128_000,
+        "memory_bytes": 1024 * GIB,
+        "disk_bytes": 8192 * GIB,
+        "session_epoch": 1,
         "boot_id": "boot-1",
-    }  # fmt: skip
+    }
     made = Node.objects.create(**(values | fields))
     for index in range(gpus):
         Gpu.objects.create(
-            node=made, uuid=f"GPU-{uuid.uuid4()}", index=index, model=model,
-            memory_bytes=80 * GIB, state_since=now,
-        )  # fmt: skip
+            node=made,
+            uuid=f"GPU-{uuid.uuid4()}",
+            index=index,
+            model=model,
+            memory_bytes=80 * GIB,
+            state_since=now,
+        )
     return made

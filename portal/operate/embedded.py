@@ -17,6 +17,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 # PostgreSQL refuses to run as root, so as root it runs as this account of its own.
 _ACCOUNT = "corral-postgres"
@@ -28,7 +29,7 @@ class UnableToStart(Exception):
 
 @dataclass
 class Postgres:
-    """An embedded PostgreSQL cluster in `data`. `durable=False` trades safety for speed in tests."""
+    """An embedded PostgreSQL cluster in `data`; not `durable` is fast and only for tests."""
 
     data: Path
     durable: bool = True
@@ -51,9 +52,13 @@ class Postgres:
         """The server itself, in the foreground."""
         fast = ["fsync=off", "synchronous_commit=off", "full_page_writes=off"]
         options = [
-            "listen_addresses=", f"unix_socket_directories={self.sockets}", "max_connections=200",
-            "shared_buffers=128MB", "timezone=UTC", "log_min_messages=warning",
-        ] + ([] if self.durable else fast)  # fmt: skip
+            "listen_addresses=",
+            f"unix_socket_directories={self.sockets}",
+            "max_connections=200",
+            "shared_buffers=128MB",
+            "timezone=UTC",
+            "log_min_messages=warning",
+        ] + ([] if self.durable else fast)
         flags = [part for option in options for part in ("-c", option)]
         return [str(_postgres_binary("postgres")), "-D", str(self.data), *flags]
 
@@ -76,18 +81,33 @@ class Postgres:
         if not (self.data / "PG_VERSION").exists():
             _run_as(
                 account,
-                [str(_postgres_binary("initdb")), "-D", str(self.data), "-U", "corral", "-A", "trust",
-                 "-E", "UTF8", "--no-locale", *([] if self.durable else ["--no-sync"])],
-            )  # fmt: skip
+                [
+                    str(_postgres_binary("initdb")),
+                    "-D",
+                    str(self.data),
+                    "-U",
+                    "corral",
+                    "-A",
+                    "trust",
+                    "-E",
+                    "UTF8",
+                    "--no-locale",
+                    *([] if self.durable else ["--no-sync"]),
+                ],
+            )
 
     def start(self) -> "subprocess.Popen[bytes]":
         """Start the server as a child process and wait until it answers. Raises UnableToStart."""
         self.prepare()
         account = _server_account()
-        child = subprocess.Popen(
-            self.command, stdout=self.log.open("ab"), stderr=subprocess.STDOUT, cwd="/",
-            start_new_session=True, **_as_user(account),
-        )  # fmt: skip
+        child: subprocess.Popen[bytes] = subprocess.Popen(
+            self.command,
+            stdout=self.log.open("ab"),
+            stderr=subprocess.STDOUT,
+            cwd="/",
+            start_new_session=True,
+            **_as_user(account),
+        )
         deadline = time.monotonic() + 60
         while not self.answers():
             if child.poll() is not None or time.monotonic() > deadline:
@@ -99,9 +119,18 @@ class Postgres:
     def answers(self) -> bool:
         """Whether the server takes connections now."""
         done = subprocess.run(
-            [str(_postgres_binary("pg_isready")), "-h", str(self.sockets), "-U", "corral", "-t", "2"],
-            capture_output=True, check=False,
-        )  # fmt: skip
+            [
+                str(_postgres_binary("pg_isready")),
+                "-h",
+                str(self.sockets),
+                "-U",
+                "corral",
+                "-t",
+                "2",
+            ],
+            capture_output=True,
+            check=False,
+        )
         return done.returncode == 0
 
     def create(self, database: str) -> None:
@@ -146,13 +175,21 @@ class Valkey:
         """Start the server as a child process and wait until it answers. Raises UnableToStart."""
         self.data.mkdir(parents=True, exist_ok=True, mode=0o700)
         lines = [
-            f"port {self.port}", "bind 127.0.0.1", f"dir {self.data}", f"requirepass {self.password}",
-            "save \"\"", f"appendonly {'yes' if self.durable else 'no'}", "maxmemory-policy noeviction",
-        ]  # fmt: skip
+            f"port {self.port}",
+            "bind 127.0.0.1",
+            f"dir {self.data}",
+            f"requirepass {self.password}",
+            'save ""',
+            f"appendonly {'yes' if self.durable else 'no'}",
+            "maxmemory-policy noeviction",
+        ]
         child = subprocess.Popen(
-            self.command, stdin=subprocess.PIPE, stdout=self.log.open("ab"),
-            stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+            self.command,
+            stdin=subprocess.PIPE,
+            stdout=self.log.open("ab"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         assert child.stdin is not None
         child.stdin.write("\n".join(lines).encode())
         child.stdin.close()
@@ -183,10 +220,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def stop(child: "subprocess.Popen[bytes]", *, patience_s: float = 10, signal: int = 15) -> None:
-    """End a child process: `signal` first, by force when it does not go in time."""
+def stop(child: "subprocess.Popen[bytes]", *, patience_s: float = 10, sign: int = 15) -> None:
+    """End a child process: `sign` first, by force when it does not go in time."""
     if child.poll() is None:
-        child.send_signal(signal)
+        child.send_signal(sign)
         try:
             child.wait(patience_s)
         except subprocess.TimeoutExpired:
@@ -211,13 +248,22 @@ def _server_account() -> int:
     except KeyError:
         useradd = shutil.which("useradd") or "/usr/sbin/useradd"
         subprocess.run(
-            [useradd, "--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin", _ACCOUNT],
-            check=True, capture_output=True,
-        )  # fmt: skip
+            [
+                useradd,
+                "--system",
+                "--user-group",
+                "--no-create-home",
+                "--shell",
+                "/usr/sbin/nologin",
+                _ACCOUNT,
+            ],
+            check=True,
+            capture_output=True,
+        )
         return pwd.getpwnam(_ACCOUNT).pw_uid
 
 
-def _as_user(account: int) -> dict[str, object]:
+def _as_user(account: int) -> dict[str, Any]:
     if os.geteuid() != 0:
         return {}
     group = pwd.getpwuid(account).pw_gid
@@ -227,7 +273,7 @@ def _as_user(account: int) -> dict[str, object]:
 def _run_as(account: int, command: list[str]) -> None:
     done = subprocess.run(
         command, capture_output=True, text=True, cwd="/", check=False, **_as_user(account)
-    )  # type: ignore[call-overload]
+    )
     if done.returncode != 0:
         raise UnableToStart(
             f"{Path(command[0]).name} failed: {done.stderr.strip() or done.stdout.strip()}"
