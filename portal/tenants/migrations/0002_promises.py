@@ -1,5 +1,6 @@
 """What the database itself keeps: rows of one organization point into the same one; audit rows stay."""
 
+from django.contrib.postgres.operations import BtreeGistExtension
 from django.db import migrations
 
 SAME_ORGANIZATION = [
@@ -32,6 +33,7 @@ class Migration(migrations.Migration):
     dependencies = [("tenants", "0001_first")]
 
     operations = [
+        BtreeGistExtension(),  # for the exclusion constraints of the floors above
         *(
             migrations.RunSQL(
                 f"ALTER TABLE {table} ADD CONSTRAINT {name} "
