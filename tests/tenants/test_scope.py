@@ -8,6 +8,7 @@ from django_scopes.exceptions import ScopeError
 from portal.errors import NotFound
 from portal.tenants import access, audit
 from portal.tenants.models import ApiToken, AuditEvent, Invitation, Member, Role, Team, TeamMember
+from portal.tenants.roles import UnableToAct
 from portal.tenants.scope import every_tenant, scope
 from tests import factories as make
 
@@ -63,9 +64,7 @@ def test_an_actor_knows_the_teams_of_this_organization_only():
     member = make.member(ours, teams=(joined,), admin_of=(led,))
     with every_tenant("arrange"):
         elsewhere = Member.objects.create(organization=theirs, user=member.user, role=Role.OWNER)
-        TeamMember.objects.create(
-            organization=theirs, team=other, member=elsewhere, is_admin=True
-        )
+        TeamMember.objects.create(organization=theirs, team=other, member=elsewhere, is_admin=True)
 
     actor = access.actor_for(user=member.user, slug=ours.slug)
 
@@ -135,3 +134,21 @@ def test_an_audit_event_cannot_be_changed_or_deleted():
         with pytest.raises(Error, match="only ever added"), transaction.atomic():
             event.delete()
         assert AuditEvent.objects.get().verb == "team.create"
+
+
+def test_only_owners_and_admins_read_what_happened():
+    organization = make.organization()
+    by_role = {role: make.member(organization, role) for role in Role.values}
+    audit.record(
+        actor=None, organization=organization, verb="team.create", target_kind="team",
+        target_id="1", target_name="x" * 500, now=make.NOW,
+    )  # fmt: skip
+
+    with scope(organization=organization):
+        for role, member in by_role.items():
+            actor = access.actor_for_member(member=member)
+            if role in {Role.OWNER, Role.ADMIN}:
+                assert [event.verb for event in audit.events(actor=actor)] == ["team.create"]
+            else:
+                with pytest.raises(UnableToAct):
+                    audit.events(actor=actor)
