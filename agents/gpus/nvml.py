@@ -9,8 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from agents.gpus import xids
 from agents.gpus.device import (
@@ -23,6 +24,7 @@ from agents.gpus.device import (
     read,
     recovery_action,
 )
+from agents.gpus.kernel_log import KERNEL_LOG, PCI_DEVICES, KernelLog, place, unlisted
 from agents.gpus.lanes import Answers, Lane, LaneIsBusyError, ask_all
 from agents.gpus.session import Session, address, meet, open_session, pending_events
 from agents.wire import GpuHealth, GpuInfo, HealthState, Sample
@@ -47,9 +49,7 @@ class KnownGpu:
     session: Session
     state: HealthState = "ok"
     detail: str | None = None
-    xid: int | None = None
-    xid_count: int = 0
-    xid_at: float = 0.0
+    history: xids.History = field(default_factory=xids.History)
 
 
 class NvmlSource:
@@ -68,12 +68,16 @@ class NvmlSource:
         open_seconds: float = 10.0,
         retry_seconds: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
+        kernel_log: Path = KERNEL_LOG,
+        pci_devices: Path = PCI_DEVICES,
     ) -> None:
         self._activity = activity
         self._deadline = deadline_seconds
         self._open_seconds = open_seconds
         self._retry_seconds = retry_seconds
         self._clock = clock
+        self._kernel_log = KernelLog(kernel_log)
+        self._pci_devices = pci_devices
         self._lock = threading.RLock()
         self._driver_lane = Lane("nvml-driver")
         self._lanes: dict[int, Lane] = {}
@@ -187,6 +191,7 @@ class NvmlSource:
             session, self._session = self._session, None
             if session is not None and not any(lane.is_stuck for lane in self._lanes.values()):
                 ask_all({0: (self._driver_lane, session.nvml.nvmlShutdown)}, seconds=1.0)
+            self._kernel_log.close()
             for lane in [self._driver_lane, *self._lanes.values()]:
                 lane.close()
 
@@ -267,8 +272,15 @@ class NvmlSource:
         troubles = dict.fromkeys(answers.silent, "it does not answer.")
         troubles |= {index: str(error) for index, error in answers.failed.items()}
         told = " ".join(f"GPU {index}: {trouble}" for index, trouble in sorted(troubles.items()))
+        if not troubles:
+            listed = {place(gpu.device.info.pci_bus_id) for gpu in self._gpus.values()}
+            missing = unlisted({where for where in listed if where}, self._pci_devices)
+            told = " ".join(
+                f"The driver holds GPU {name} but does not list it." for name in missing
+            )
         self._identify_at = self._clock() + self._retry_seconds if troubles else float("inf")
-        self._reason = told if session.count else "The NVIDIA driver works but lists no GPU."
+        none = "" if session.count else "The NVIDIA driver works but lists no GPU."
+        self._reason = f"{none} {told}".strip()
         failed = [e for e in answers.failed.values() if isinstance(e, DriverFailedError)]
         if failed:
             self._drop(str(failed[0]))
@@ -294,31 +306,33 @@ class NvmlSource:
             self._drop(why)
 
     def _drain_events(self, session: Session) -> None:
+        by_place = {place(gpu.device.info.pci_bus_id): gpu for gpu in self._gpus.values()}
+        for where, xid, source in self._kernel_log.take():
+            self._note(by_place.get(where), xid, source)
         if session.events is None:
             return
         answers = ask_all(
             {0: (self._driver_lane, partial(pending_events, session))}, seconds=self._deadline
         )
         by_address = {address(gpu.device.handle): gpu for gpu in self._gpus.values()}
-        for where, xid in answers.given.get(0, []):
-            if (gpu := by_address.get(where)) is None:
-                log.warning("XID %d on a GPU that is not identified", xid)
-                continue
-            gpu.xid_count = gpu.xid_count + 1 if gpu.xid == xid else 1
-            gpu.xid, gpu.xid_at = xid, self._clock()
+        for handle, xid in answers.given.get(0, []):
+            self._note(by_address.get(handle), xid, "nvml")
+
+    def _note(self, gpu: KnownGpu | None, xid: int, source: str) -> None:
+        if gpu is None:
+            log.warning("XID %d (from %s) on a GPU that is not identified", xid, source)
+        elif gpu.history.note(xid, source=source, at=self._clock()):
             log.warning("GPU %s: %s", gpu.device.info.uuid, xids.sentence(xid))
 
     def _verdict(
         self, gpu: KnownGpu, unit: GpuInfo, action: int, busy: Mapping[str, str]
     ) -> GpuHealth:
         state, detail = gpu.state, gpu.detail
-        if gpu.xid is not None:
-            told = xids.sentence(gpu.xid, gpu.xid_count)
-            detail = f"{told} {detail or ''}".strip()
-            is_fresh = self._clock() - gpu.xid_at < XID_HOLD_SECONDS
-            if state == "ok" and is_fresh and xids.remedy(gpu.xid) in ("reset", "reboot"):
-                fell = gpu.xid == xids.FELL_OFF_THE_BUS
-                state = "lost" if fell else "not_answering"
+        if (xid := gpu.history.last) is not None:
+            detail = f"{xids.sentence(xid, gpu.history.count)} {detail or ''}".strip()
+            is_fresh = self._clock() - gpu.history.at < XID_HOLD_SECONDS
+            if state == "ok" and is_fresh and xids.remedy(xid) in ("reset", "reboot"):
+                state = "lost" if xid == xids.FELL_OFF_THE_BUS else "not_answering"
         if state == "ok" and action:
             state, detail = "not_answering", xids.recovery_sentence(action)
         if state == "ok" and unit.uuid in busy:

@@ -1,8 +1,10 @@
 """What an XID, the NVIDIA driver's error number, asks for.
 
-The table only decides where the driver does not say itself (field 230, the recovery action).
+Also what is remembered of those that one GPU had. The table only decides where the driver does not
+say itself (field 230, the recovery action).
 """
 
+from dataclasses import dataclass, field
 from typing import Literal
 
 Remedy = Literal["nothing", "application", "reset", "reboot", "support"]
@@ -38,6 +40,32 @@ RECOVERY_ACTIONS = {
     6: "reset the bus",
     7: "restart the system",
 }
+
+
+# Two sources that tell of the same XID within this time tell of the same event.
+SAME_EVENT_SECONDS = 5.0
+
+
+@dataclass
+class History:
+    """The last XID of one GPU: how often in a row, and when, in monotonic seconds."""
+
+    last: int | None = None
+    count: int = 0
+    at: float = 0.0
+    _events: list[tuple[int, float, set[str]]] = field(default_factory=list)
+
+    def note(self, xid: int, *, source: str, at: float) -> bool:
+        """Remember an XID; False when another source has told of this very event already."""
+        self._events = [event for event in self._events if at - event[1] < SAME_EVENT_SECONDS]
+        for known, _, sources in self._events:
+            if known == xid and source not in sources:
+                sources.add(source)
+                return False
+        self._events.append((xid, at, {source}))
+        self.count = self.count + 1 if self.last == xid else 1
+        self.last, self.at = xid, at
+        return True
 
 
 def remedy(xid: int) -> Remedy:

@@ -13,6 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,11 +82,8 @@ def open_nvml(nvml: FakeNvml) -> Iterator[Callable[..., NvmlSource]]:
     """Open the source as the agent does, with short waits; all are closed after the test."""
     opened: list[NvmlSource] = []
 
-    def open_one(
-        activity: Mapping[str, float] | None = None, *, clock: Callable[[], float] | None = None
-    ) -> NvmlSource:
+    def open_one(activity: Mapping[str, float] | None = None, **extra: Any) -> NvmlSource:
         held = {nvml.uuid(0): 1.0, nvml.uuid(1): 1.0} if activity is None else activity
-        extra = {} if clock is None else {"clock": clock}
         source = NvmlSource(
             activity=lambda: held,
             deadline_seconds=0.3,
