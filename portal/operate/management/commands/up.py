@@ -160,7 +160,7 @@ class Stack:
                 str(state),
                 "--gpus",
                 f"simulated:{RACK[(number - 1) % len(RACK)]}",
-                "--name",
+                "--hostname",
                 f"rack-{number}",
                 "--stop-instances-on-exit",
             ]
