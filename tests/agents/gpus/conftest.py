@@ -84,13 +84,15 @@ def open_nvml(nvml: FakeNvml) -> Iterator[Callable[..., NvmlSource]]:
 
     def open_one(activity: Mapping[str, float] | None = None, **extra: Any) -> NvmlSource:
         held = {nvml.uuid(0): 1.0, nvml.uuid(1): 1.0} if activity is None else activity
-        source = NvmlSource(
-            activity=lambda: held,
-            deadline_seconds=0.3,
-            retry_seconds=0.0,
-            open_seconds=5.0,
-            **extra,
-        )
+        nowhere = nvml.control.parent / "absent"  # the kernel of this machine has no say
+        options: dict[str, Any] = {
+            "deadline_seconds": 0.3,
+            "retry_seconds": 0.0,
+            "open_seconds": 5.0,
+            "kernel_log": nowhere,
+            "pci_devices": nowhere,
+        }
+        source = NvmlSource(activity=lambda: held, **(options | extra))
         opened.append(source)
         return source
 
