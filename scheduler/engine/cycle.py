@@ -45,13 +45,13 @@ def plan(snapshot: Snapshot) -> Plan:
             continue
         failed.add(shape)
         if not shape.flaw and not fit.rows(unreserved, shape, slice(None)).any():
-            holding.keep_for(shape)
+            holding.keep_for(request.id, shape)
 
     # 4. Say why, from the machines as they stand after the last placement.
     explainer = Explainer(
         snapshot=snapshot,
         unreserved=unreserved,
-        ranking=ranking,
+        holding=holding,
         started=_as_running(line, placements, snapshot.now),
     )
     return Plan(

@@ -53,15 +53,9 @@ class Estimator:
 
     def next(self, request: Request, shape: Shape) -> Estimate | None:
         """Estimate the start of the next request in the line; None where nothing is known."""
-        kind = (shape.gpu_models, shape.gpu_memory_bytes, shape.pool)
-        needed = shape.total_units + sum(
-            units for other, units in self.ahead.items() if self._overlap(kind, other, shape)
-        )
-        self.ahead[kind] += shape.total_units
         if shape not in self._nearest:
             self._nearest[shape] = self._room_on_a_node(shape)
-        room = self._nearest[shape]
-        turn = self._turn(request, kind, shape, needed)
+        room, turn = self._nearest[shape], self._turn(request, shape)
         low, high = max(room.low, turn.low), max(room.high, turn.high)
         if low == NEVER:
             return None
@@ -156,19 +150,24 @@ class Estimator:
             _covered(lacking, [(span.high, run) for span, run in runs]),
         )
 
-    def _turn(self, request: Request, kind: Kind, shape: Shape, needed: int) -> Span:
+    def _turn(self, request: Request, shape: Shape) -> Span:
         """Return when all ahead and the request itself have their units, one after the other."""
         if not shape.gpu_count:
             return Span(0.0, 0.0)
+        kind = (shape.gpu_models, shape.gpu_memory_bytes, shape.pool)
         mask = self._mask(kind, shape)
-        missing = needed - int(self.capacity.free[mask].sum())
+        ahead = sum(
+            units for other, units in self.ahead.items() if (mask & self._masks[other]).any()
+        )
+        self.ahead[kind] += shape.total_units
+        missing = ahead + shape.total_units - int(self.capacity.free[mask].sum())
         if missing <= 0:
             return Span(0.0, 0.0)
         if kind not in self._releases:
             self._releases[kind] = (*self._sums(mask, low=True), *self._sums(mask, low=False))
         low_ends, low_sums, high_ends, high_sums = self._releases[kind]
         all_units = WHOLE_GPU * int(np.count_nonzero(mask & self.capacity.healthy))
-        model = next(iter(sorted(shape.gpu_models)), "")
+        model = min(shape.gpu_models, default="")
         past = run_times(self.history, request.organization, model)
         return Span(
             _reached(missing, low_ends, low_sums, all_units, past.median_s if past else NEVER),
@@ -191,9 +190,6 @@ class Estimator:
             rows = self.capacity.takes_work & self.capacity.in_pool(shape.pool)
             self._masks[kind] = self.capacity.slots(shape) & rows[:, None]
         return self._masks[kind]
-
-    def _overlap(self, kind: Kind, other: Kind, shape: Shape) -> bool:
-        return bool((self._mask(kind, shape) & self._masks[other]).any())
 
 
 def _covered(lacking: tuple[int, int, int], ends: list[tuple[float, Running]]) -> float:

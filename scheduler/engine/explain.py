@@ -12,8 +12,8 @@ import numpy as np
 from scheduler.engine import fit
 from scheduler.engine.capacity import Capacity, Ints
 from scheduler.engine.estimate import Estimator
+from scheduler.engine.holding import Holding
 from scheduler.engine.plan import IMPOSSIBLE, Code, Decision, Placement
-from scheduler.engine.score import Ranking
 from scheduler.engine.sentences import sentence
 from scheduler.engine.shape import Shape
 from scheduler.engine.snapshot import Request, Running, Snapshot
@@ -38,13 +38,13 @@ class Explainer:
         *,
         snapshot: Snapshot,
         unreserved: Capacity,
-        ranking: Ranking,
+        holding: Holding,
         started: Sequence[Running],
     ) -> None:
         self.unreserved = unreserved
         self.waiting_so_far = 0
         self.reasons: dict[Shape, Reason] = {}
-        self.sooner = Sooner(ranking.capacity)
+        self.sooner = Sooner(holding, unreserved)
         self.estimator = Estimator(
             capacity=unreserved,
             running=(*snapshot.running, *started),
@@ -70,7 +70,7 @@ class Explainer:
         if shape not in self.reasons:
             self.reasons[shape] = reason(self.unreserved, shape)
         found = self.reasons[shape]
-        code, args, changes = found.code, dict(found.args), self.sooner.changes(shape)
+        code, args, changes = found.code, dict(found.args), self.sooner.changes(request.id, shape)
         position, estimate = None, None
         if code not in IMPOSSIBLE:
             self.waiting_so_far += 1

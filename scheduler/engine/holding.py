@@ -6,6 +6,8 @@ memory and disk it needs there. Nothing is added to what it waits for, so each e
 it nearer, and no stream of small requests can starve it. Everything else stays open to others.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from scheduler.engine import fit
@@ -14,19 +16,29 @@ from scheduler.engine.shape import Shape
 from scheduler.engine.snapshot import WHOLE_GPU
 
 
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """GPU `slots` of a node row, and what else the shape needs there, kept for one request."""
+
+    request_id: str
+    shape: Shape
+    row: int
+    slots: tuple[int, ...]
+
+
 class Holding:
     """The places kept in one cycle. Takes them from `capacity`, where placements look."""
 
     def __init__(self, capacity: Capacity) -> None:
         self.capacity = capacity
-        self.holders: list[Shape] = []
+        self.holds: list[Hold] = []
 
-    def keep_for(self, shape: Shape) -> bool:
+    def keep_for(self, request_id: str, shape: Shape) -> bool:
         """Keep the nearest place for a blocked shape; False where an older one competes with it.
 
         False too where no machine that takes work could ever hold it: then nothing is kept.
         """
-        if any(self._compete(shape, holder) for holder in self.holders):
+        if any(self._compete(shape, hold.shape) for hold in self.holds):
             return False
         capacity = self.capacity
         rows = np.flatnonzero(fit.when_empty(capacity, shape))
@@ -44,9 +56,23 @@ class Holding:
         ]
         row = int(rows[np.lexsort([*lacking, gpus])[0]])
         nearest = np.argsort(missing[row], kind="stable")[: shape.gpu_count]
-        capacity.withhold(row, shape, [int(slot) for slot in nearest])
-        self.holders.append(shape)
+        hold = Hold(request_id, shape, row, tuple(int(slot) for slot in nearest))
+        capacity.withhold(row, shape, hold.slots)
+        self.holds.append(hold)
         return True
+
+    def open_to(self, request_id: str, unreserved: Capacity) -> Capacity:
+        """Return what a request may take: nothing kept for others, but what is kept for itself.
+
+        `unreserved` is the machines with all placements and no holds.
+        """
+        if all(hold.request_id != request_id for hold in self.holds):
+            return self.capacity
+        capacity = unreserved.copy()
+        for hold in self.holds:
+            if hold.request_id != request_id:
+                capacity.withhold(hold.row, hold.shape, hold.slots)
+        return capacity
 
     def _missing_units(self, shape: Shape) -> Ints:
         """Return the units that must come free on each GPU; more than any GPU has if unusable."""

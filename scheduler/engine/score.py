@@ -85,7 +85,8 @@ class BestFit(Pack):
         """Prefer nodes whose CPU and GPU are used up together."""
         cpu_left = (self.capacity.cpu[at] - shape.cpu_milli) / _CPU_SCALE
         gpu_left = (self.capacity.free[at].sum(axis=1) - shape.total_units) / _GPU_SCALE
-        return np.floor(100 * (1 - (cpu_left + gpu_left) / 2)).astype(np.int64)
+        fullness: Ints = np.floor(100 * (1 - (cpu_left + gpu_left) / 2)).astype(np.int64)
+        return fullness
 
 
 class Random(Pack):
