@@ -36,6 +36,7 @@ class Node(models.Model):
     # Identity: the key it made when it joined, and how often its credential was renewed.
     public_key = models.BinaryField(max_length=32)
     generation = models.PositiveIntegerField(default=1)
+    signed_at_ms = models.BigIntegerField(default=0)  # node's clock at its newest sign-in
     # The session that may write: an older socket's reports are refused by this number.
     session_epoch = models.PositiveBigIntegerField(default=0)
     boot_id = models.CharField(max_length=64, blank=True)
@@ -54,6 +55,9 @@ class Node(models.Model):
     link_since = models.DateTimeField()
     last_seen_at = models.DateTimeField(null=True, blank=True)
     clock_offset_ms = models.BigIntegerField(null=True, blank=True)  # portal's clock minus node's
+    # Telemetry of the present agent run: what is added to its times, and which batches are stored.
+    sample_offset_ms = models.BigIntegerField(default=0)
+    ack_seq = models.PositiveBigIntegerField(default=0)
     # Desired state: raised whenever what the node should run changes.
     desired_generation = models.PositiveBigIntegerField(default=0)
     observed_generation = models.PositiveBigIntegerField(default=0)
@@ -112,3 +116,17 @@ class NodeEvent(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["node", "-at"], name="node_event_recent")]
+
+
+class Watch(models.Model):
+    """The single row that says how the watch over all nodes itself is doing."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
+    ran_at = models.DateTimeField()
+    # Silence counts from here at the earliest: the portal itself was deaf before.
+    steady_since = models.DateTimeField()
+    # Set while too many nodes fell silent at once for it to be the nodes' fault.
+    frozen_since = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=models.Q(id=1), name="watch_is_one_row")]
