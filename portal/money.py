@@ -1,7 +1,8 @@
 """Exact amounts in one currency; rounding in one place."""
 
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
+from decimal import Decimal
+from fractions import Fraction
 
 # Digits after the point that an invoice in this currency has (ISO 4217). Babel's table follows
 # CLDR's cash usage and is wrong for HUF, IDR, COP and others, so this is our own.
@@ -9,8 +10,8 @@ _ZERO = "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF"
 _THREE = "BHD IQD JOD KWD LYD OMR TND"
 MINOR_DIGITS = dict.fromkeys(_ZERO.split(), 0) | dict.fromkeys(_THREE.split(), 3)
 
-# Wide enough for a rate of 12 decimals times a century of milliseconds.
-_EXACT = Context(prec=60)
+# Digits after the point of every amount that is stored or exported unrounded.
+EXACT_DIGITS = 12
 
 
 def minor_digits(currency: str) -> int:
@@ -18,13 +19,26 @@ def minor_digits(currency: str) -> int:
     return MINOR_DIGITS.get(currency, 2)
 
 
-def round_amount(amount: Decimal, currency: str) -> Decimal:
+def round_amount(amount: Decimal | Fraction, currency: str) -> Decimal:
     """Round an exact amount to the currency's minor unit, half away from zero.
 
     The one rounding rule of Corral: applied once per invoice line (decision 0004).
     """
-    with localcontext(_EXACT):
-        return amount.quantize(Decimal(1).scaleb(-minor_digits(currency)), rounding=ROUND_HALF_UP)
+    return to_decimal(amount, minor_digits(currency))
+
+
+def to_decimal(amount: Decimal | Fraction, digits: int = EXACT_DIGITS) -> Decimal:
+    """Write an exact amount with `digits` decimals, half away from zero.
+
+    A third of a cent has no end in decimals; this is where its digits stop. Integer arithmetic,
+    so no context of the decimal module can change the answer.
+    """
+    exact = Fraction(amount)
+    scaled, rest = divmod(abs(exact.numerator) * 10**digits, exact.denominator)
+    if 2 * rest >= exact.denominator:
+        scaled += 1
+    sign = 1 if exact < 0 and scaled else 0
+    return Decimal((sign, tuple(int(digit) for digit in str(scaled)), -digits))
 
 
 @dataclass(frozen=True, slots=True, order=False)

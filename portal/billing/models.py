@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import DateTimeRangeField, RangeOperators
+from django.contrib.postgres.indexes import GistIndex
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
@@ -57,6 +58,9 @@ class Meter(models.Model):
     proved_until = models.DateTimeField()
     closed_at = models.DateTimeField(null=True, blank=True)
     closed_by = models.CharField(max_length=200, blank=True)
+    # The ledger's place in it: every month before this instant's is posted, and, once settled, all.
+    posted_until = models.DateTimeField()
+    is_settled = models.BooleanField(default=False)
 
     objects: ClassVar[models.Manager["Meter"]] = tenant_manager()
 
@@ -64,11 +68,28 @@ class Meter(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["subject", "run"], name="meter_once_per_run"),
             models.UniqueConstraint(fields=["organization", "id"], name="meter_in_organization"),
+            models.CheckConstraint(
+                condition=models.Q(proved_until__gte=models.F("opened_at")),
+                name="meter_proof_after_opening",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(closed_at=None) | models.Q(closed_at=models.F("proved_until")),
+                name="meter_ends_at_its_last_proof",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(is_settled=False) | models.Q(closed_at__isnull=False),
+                name="meter_settled_only_when_closed",
+            ),
         ]
         indexes = [
             models.Index(fields=["organization", "-opened_at"], name="meter_recent"),
             models.Index(
-                fields=["opened_at"], condition=models.Q(closed_at=None), name="meter_open"
+                fields=["organization"], condition=models.Q(closed_at=None), name="meter_open"
+            ),
+            models.Index(
+                fields=["organization"],
+                condition=models.Q(is_settled=False),
+                name="meter_unsettled",
             ),
         ]
 
@@ -104,6 +125,7 @@ class Segment(models.Model):
                 expressions=[("meter", RangeOperators.EQUAL), ("during", RangeOperators.OVERLAPS)],
             ),
         ]
+        indexes = [GistIndex(fields=["organization", "during"], name="segment_when")]
 
 
 class AccountKind(models.TextChoices):
@@ -116,12 +138,13 @@ class AccountKind(models.TextChoices):
 
 
 class Account(models.Model):
-    """A place where money is counted, in one currency; the organization's, or the operator's own."""
+    """A place where money is counted, in one currency. Each organization has its own books.
+
+    The operator's revenue is the sum of its customers' REVENUE accounts, so no row is shared.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    organization = models.ForeignKey(
-        Organization, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
-    )
+    organization = models.ForeignKey(Organization, on_delete=models.PROTECT, related_name="+")
     kind = models.CharField(max_length=12, choices=AccountKind)
     currency = models.CharField(max_length=3)
 
@@ -130,10 +153,12 @@ class Account(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["organization", "kind", "currency"],
-                nulls_distinct=False,
-                name="account_once",
-            )
+                fields=["organization", "kind", "currency"], name="account_once"
+            ),
+            # The target of the entries' composite foreign key: own organization, own currency.
+            models.UniqueConstraint(
+                fields=["organization", "currency", "id"], name="account_in_organization"
+            ),
         ]
 
 
@@ -150,8 +175,19 @@ class Transaction(models.Model):
     reverses = models.OneToOneField(
         "self", null=True, blank=True, on_delete=models.PROTECT, related_name="reversed_by"
     )
+    # The usage line that it brings up to date, for kind "usage".
+    usage_line = models.ForeignKey(
+        "UsagePosting", null=True, blank=True, on_delete=models.PROTECT, related_name="transactions"
+    )
 
     objects: ClassVar[models.Manager["Transaction"]] = tenant_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["organization", "id"], name="transaction_in_organization"
+            )
+        ]
 
 
 class Entry(models.Model):
@@ -171,7 +207,7 @@ class Entry(models.Model):
 
 
 class UsagePosting(models.Model):
-    """How much of one usage line the ledger already holds, so that the next posting is a difference.
+    """How much of a usage line the ledger already holds, so that the next posting is a difference.
 
     One row per organization, month (of its billing zone), SKU and price version.
     """
@@ -182,6 +218,7 @@ class UsagePosting(models.Model):
     price = models.ForeignKey(Price, on_delete=models.PROTECT, related_name="+")
     milliseconds = models.PositiveBigIntegerField(default=0)
     amount = models.DecimalField(max_digits=38, decimal_places=12, default=0)  # rounded, as posted
+    postings = models.PositiveIntegerField(default=0)  # how many transactions brought it here
 
     objects: ClassVar[models.Manager["UsagePosting"]] = tenant_manager()
 
@@ -189,5 +226,8 @@ class UsagePosting(models.Model):
         constraints = [
             models.UniqueConstraint(
                 fields=["organization", "period", "price"], name="usage_line_once"
-            )
+            ),
+            models.UniqueConstraint(
+                fields=["organization", "id"], name="usage_line_in_organization"
+            ),
         ]
