@@ -65,6 +65,20 @@ def _loopback_only() -> Iterator[None]:
     socket.socket.connect = real  # type: ignore[method-assign]
 
 
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
+    """Let a flush empty the append-only tables: in tests alone, they do not refuse TRUNCATE."""
+    from django.db import connection
+
+    with django_db_blocker.unblock(), connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT tgname, tgrelid::regclass::text FROM pg_trigger"
+            " WHERE NOT tgisinternal AND tgtype & 32 <> 0"  # 32: fires on TRUNCATE
+        )
+        for name, table in cursor.fetchall():
+            cursor.execute(f'DROP TRIGGER "{name}" ON {table}')
+
+
 @pytest.fixture(autouse=True)
 def _plain_settings(settings: Any) -> None:
     """Run tasks inline and keep mail in memory."""

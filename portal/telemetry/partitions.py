@@ -39,11 +39,16 @@ def make(cursor: Any, days: Iterable[date]) -> None:
         name = f"{TABLE}_{day:%Y%m%d}"
         start = datetime.combine(day, time(), UTC)
         bounds = [start.isoformat(), (start + timedelta(days=1)).isoformat()]
+        # Nothing may arrive in the default partition between the copy and the attachment.
+        cursor.execute("LOCK TABLE telemetry_sample_default IN EXCLUSIVE MODE")
         cursor.execute(f"CREATE TABLE {name} (LIKE {TABLE} INCLUDING ALL)")
         cursor.execute(
-            "WITH moved AS ("
-            " DELETE FROM telemetry_sample_default WHERE at >= %s AND at < %s RETURNING *"
-            f") INSERT INTO {name} SELECT * FROM moved",  # noqa: S608  (the name is a date)
+            f"INSERT INTO {name} SELECT * FROM telemetry_sample_default"  # noqa: S608  (a date)
+            " WHERE at >= %s AND at < %s",
+            bounds,
+        )
+        cursor.execute(
+            "DELETE FROM telemetry_sample_default WHERE at >= %s AND at < %s",
             bounds,
         )
         cursor.execute(
