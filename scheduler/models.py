@@ -44,6 +44,7 @@ class Request(models.Model):
     memory_bytes = models.PositiveBigIntegerField(default=0)
     disk_bytes = models.PositiveBigIntegerField(default=0)
     pool = models.CharField(max_length=40, blank=True)  # empty: any
+    ends_by = models.DateTimeField(null=True, blank=True)  # a known limit, for others' estimates
     # Where it stands in the queue, as last decided (see Decision for the history).
     position = models.PositiveIntegerField(null=True, blank=True)
     reason_code = models.CharField(max_length=40, blank=True)
@@ -66,6 +67,8 @@ class Request(models.Model):
             models.UniqueConstraint(
                 fields=["subject"], condition=~models.Q(standing="ENDED"), name="request_live_once"
             ),
+            # The target of the composite foreign keys of leases and decisions.
+            models.UniqueConstraint(fields=["organization", "id"], name="request_in_organization"),
             models.CheckConstraint(
                 condition=models.Q(units_per_gpu__gte=1, units_per_gpu__lte=1000)
                 & (models.Q(units_per_gpu=1000) | models.Q(gpu_count=1)),
@@ -85,6 +88,12 @@ class Request(models.Model):
                 name="request_queue",
             ),
             models.Index(fields=["organization", "standing"], name="request_standing"),
+            models.Index(
+                fields=["node"], condition=models.Q(standing="PLACED"), name="request_on_node"
+            ),
+            models.Index(
+                fields=["-ended_at"], condition=models.Q(standing="ENDED"), name="request_past_runs"
+            ),
         ]
 
     @property

@@ -1,6 +1,5 @@
 """A Django field for PostgreSQL's int4multirange: which units of a GPU a lease holds."""
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from django.db import models
@@ -32,7 +31,7 @@ class IntegerMultiRangeField(_Field):
             (r.lower, r.upper) for r in value if r.lower is not None and r.upper is not None
         )
 
-    def get_prep_value(self, value: Iterable[tuple[int, int]] | None) -> Multirange[int] | None:
+    def get_prep_value(self, value: Any) -> Multirange[int] | None:
         """Turn pairs into the driver's multirange."""
         if value is None or isinstance(value, Multirange):
             return value

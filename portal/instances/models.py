@@ -12,7 +12,7 @@ from portal.tenants.scope import tenant_manager
 
 
 class Flavor(models.Model):
-    """A size on offer: which GPU, how much of it, and what comes with it. Its price is its SKU's."""
+    """A size on offer: which GPU, how much of it, what comes with it; its code is its SKU."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     code = models.SlugField(max_length=60, unique=True)  # also the SKU
@@ -61,7 +61,7 @@ class Image(models.Model):
 
 
 class State(models.TextChoices):
-    """Where an instance stands. portal.instances.lifecycle has the table of moves and who is billed."""
+    """Where an instance stands; portal.instances.lifecycle says what each means."""
 
     QUEUED = "QUEUED", _("Queued")
     PLACING = "PLACING", _("Placing")
@@ -105,6 +105,8 @@ class Instance(models.Model):
     reason = models.CharField(max_length=500, blank=True)
     wanted = models.CharField(max_length=9, choices=Wanted, default=Wanted.RUN)
     stop_at = models.DateTimeField(null=True, blank=True)  # the portal stops it then
+    # When this run was told to end, by its owner or by a limit: nothing later is billed.
+    ending_since = models.DateTimeField(null=True, blank=True)
     # The present run: how many starts so far, its request, where, and the node's evidence.
     run = models.PositiveIntegerField(default=0)
     request = models.ForeignKey(
@@ -117,6 +119,7 @@ class Instance(models.Model):
     boot_id = models.CharField(max_length=64, blank=True)
     started_at = models.DateTimeField(null=True, blank=True)  # RUNNING began, this run
     progress = models.PositiveSmallIntegerField(null=True, blank=True)  # of starting, 0 to 100
+    missing_since = models.DateTimeField(null=True, blank=True)  # its node's reports lack it
     ports = models.JSONField(default=dict, blank=True)  # {"8888": 41233} on the node
 
     objects: ClassVar[models.Manager["Instance"]] = tenant_manager()
