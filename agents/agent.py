@@ -53,7 +53,9 @@ class Agent:
     """The state of one node, and the only place that decides about its instances."""
 
     def __init__(self, *, remembered: list[Run], gpus: frozenset[str], now: Moment) -> None:
-        self._runs: dict[Key, Run] = {run.key: run for run in remembered}
+        self._runs: dict[Key, Run] = {
+            run.key: msgspec.structs.replace(run, known_since=now.mono) for run in remembered
+        }
         self._gpus = gpus
         self._wanted: dict[Key, wire.InstanceSpec] = {}
         self._generation = 0

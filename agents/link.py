@@ -131,6 +131,9 @@ class Link:
                 self._socket = socket
                 try:
                     await self._session(socket)
+                except asyncio.CancelledError:
+                    await socket.close(code=1001, reason="the agent stops; instances go on")
+                    raise
                 finally:
                     self._socket = None
                     self._results.clear()

@@ -10,7 +10,8 @@ import msgspec
 from agents import wire
 from agents.runtimes import Key, Observed
 
-NEVER = float("-inf")
+# Monotonic clocks begin at 0 and infinity is no JSON.
+NEVER = -1.0
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
