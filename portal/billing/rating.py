@@ -4,6 +4,7 @@ Everything is exact (integers and fractions) until a line is done; then `portal.
 once. docs/rate.md describes what goes in and what comes out.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from portal import money
 from portal.billing import periods
@@ -94,7 +95,9 @@ def rate(
     Rows are decoded JSON as docs/rate.md describes. A usage row that comes again with the same id
     and the same content counts once. Raises RatingError, which names the row.
     """
-    known = ZoneInfo(zone) if zone else ZoneInfo("UTC")
+    known = _zone(zone)
+    if not re.fullmatch("[A-Z]{3}", currency):
+        raise RatingError(f"{currency!r} is no currency code; write for example USD")
     versions = read_prices(prices)
     time: dict[tuple[date, PriceRow], Fraction] = defaultdict(Fraction)
     for row in read_usage(usage):
@@ -110,6 +113,13 @@ def cost(
 ) -> Fraction:
     """Return rate × time / unit, exact: the one formula of every line, here and in the ledger."""
     return Fraction(unit_price) * milliseconds / unit_ms
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise RatingError(f"{name!r} is no time zone; write for example Europe/Berlin") from None
 
 
 def _at_prices(row: UsageRow, versions: list[PriceRow]) -> Iterator[tuple[int, int, PriceRow]]:
