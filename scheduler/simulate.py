@@ -95,7 +95,7 @@ def replay(
         nodes=len(nodes),
         tasks=len(offered),
         placed=placed,
-        seconds=round(seconds, 3),
+        seconds=round(seconds, 6),
         placements_per_second=round(placed / seconds, 1) if seconds else 0.0,
         allocation=meter.allocation(),
         fragmentation=meter.fragmentation(),

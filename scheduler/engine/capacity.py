@@ -82,13 +82,13 @@ class Capacity:
             self._measure(row, slot)
         self.changes.append(row)
 
-    def withhold(self, row: int, shape: Shape, slots: Sequence[int]) -> None:
-        """Take whole GPUs, busy or not, and as much of the rest as is there, out of reach."""
+    def withhold(self, row: int, shape: Shape, units: Sequence[tuple[int, int, int]]) -> None:
+        """Put (slot, lo, hi), busy or not, and as much of the rest as is there, out of reach."""
         self.cpu[row] = max(0, int(self.cpu[row]) - shape.cpu_milli)
         self.memory[row] = max(0, int(self.memory[row]) - shape.memory_bytes)
         self.disk[row] = max(0, int(self.disk[row]) - shape.disk_bytes)
-        for slot in slots:
-            self.ranges[row][slot] = ()
+        for slot, low, high in units:
+            self.ranges[row][slot] = _outside(self.ranges[row][slot], low, high)
             self._measure(row, slot)
         self.changes.append(row)
 
@@ -132,9 +132,16 @@ def _merged(ranges: Sequence[Range]) -> tuple[Range, ...]:
 
 
 def _without(ranges: tuple[Range, ...], low: int, high: int) -> tuple[Range, ...]:
-    for index, (start, end) in enumerate(ranges):
-        if start <= low and high <= end:
-            left = ((start, low),) if start < low else ()
-            right = ((high, end),) if high < end else ()
-            return ranges[:index] + left + right + ranges[index + 1 :]
-    raise ValueError(f"units [{low}, {high}) are not free")
+    if not any(start <= low and high <= end for start, end in ranges):
+        raise ValueError(f"units [{low}, {high}) are not free")
+    return _outside(ranges, low, high)
+
+
+def _outside(ranges: tuple[Range, ...], low: int, high: int) -> tuple[Range, ...]:
+    """Cut [low, high) out of the ranges, as far as it is in them."""
+    pieces = [
+        piece
+        for start, end in ranges
+        for piece in ((start, min(end, low)), (max(start, high), end))
+    ]
+    return tuple((start, end) for start, end in pieces if start < end)

@@ -26,7 +26,7 @@ def plan(snapshot: Snapshot) -> Plan:
     open_to_all = Capacity(_in_tie_order(snapshot.nodes, policy))
     unreserved = open_to_all.copy()  # the same without what is kept for blocked requests
     ranking = Ranking(open_to_all, _score(open_to_all, snapshot))
-    holding = Holding(open_to_all)
+    holding = Holding(open_to_all, unreserved, snapshot.running)
 
     # 2. Line up everybody who waits.
     line = ORDERS[policy.order](snapshot)
@@ -41,6 +41,7 @@ def plan(snapshot: Snapshot) -> Plan:
             continue
         if placement := placing.place(ranking, request.id, shape):
             unreserved.book(unreserved.row_of[placement.node_id], shape, placement.gpus)
+            holding.started(placement)
             placements[request.id] = placement
             continue
         failed.add(shape)
@@ -50,7 +51,6 @@ def plan(snapshot: Snapshot) -> Plan:
     # 4. Say why, from the machines as they stand after the last placement.
     explainer = Explainer(
         snapshot=snapshot,
-        unreserved=unreserved,
         holding=holding,
         started=_as_running(line, placements, snapshot.now),
     )

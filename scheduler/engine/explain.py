@@ -37,14 +37,13 @@ class Explainer:
         self,
         *,
         snapshot: Snapshot,
-        unreserved: Capacity,
         holding: Holding,
         started: Sequence[Running],
     ) -> None:
-        self.unreserved = unreserved
+        self.unreserved = unreserved = holding.unreserved
         self.waiting_so_far = 0
         self.reasons: dict[Shape, Reason] = {}
-        self.sooner = Sooner(holding, unreserved)
+        self.sooner = Sooner(holding)
         self.estimator = Estimator(
             capacity=unreserved,
             running=(*snapshot.running, *started),

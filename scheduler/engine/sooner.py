@@ -29,16 +29,15 @@ class Change:
 class Sooner:
     """Changes for every request that waits."""
 
-    def __init__(self, holding: Holding, unreserved: Capacity) -> None:
+    def __init__(self, holding: Holding) -> None:
         self.holding = holding
-        self.unreserved = unreserved
         self._known: dict[Shape, tuple[Change, ...]] = {}
 
     def changes(self, request_id: str, shape: Shape) -> tuple[Change, ...]:
         """Return the changes that would start it now, the smallest sacrifice of each sort."""
         if shape.flaw:
             return ()
-        capacity = self.holding.open_to(request_id, self.unreserved)
+        capacity = self.holding.open_to(request_id)
         if capacity is not self.holding.capacity:  # what is kept for it, it alone may take
             return (*_less(capacity, shape), *_elsewhere(capacity, shape))
         if shape not in self._known:

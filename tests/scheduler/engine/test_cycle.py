@@ -185,6 +185,38 @@ def test_shares_do_not_creep_onto_a_gpu_that_a_whole_gpu_request_waits_for():
     assert placed["share"].gpus == (("n1/1", 500, 1000),)  # n1/0 is nearer to being free
 
 
+def test_a_blocked_share_keeps_a_window_and_leaves_the_rest_of_the_gpu_open():
+    nodes = [node("n0", 2, free={0: ((500, 1000),)})]
+    waiting = [request(f"p{i}", units=units, at=i) for i, units in enumerate((600, 500, 500, 300))]
+
+    placed = _placed(site(nodes, waiting, [run("r", ["n0/0"], units=(0, 500))]))
+
+    assert {name: placement.gpus[0] for name, placement in placed.items()} == {
+        "p0": ("n0/1", 0, 600),
+        "p1": ("n0/0", 500, 1000),
+        "p3": ("n0/1", 600, 900),  # p2 waits for one run to end, wherever this one goes
+    }
+
+
+def test_a_stream_of_smaller_shares_does_not_starve_a_larger_one():
+    ends = {(0, 300): 100, (300, 600): 200, (600, 900): 300}
+    for step in range(60):
+        now = 10.0 * step
+        ends = {units: end for units, end in ends.items() if end > now}
+        cuts = [0, *(edge for units in sorted(ends) for edge in units), 1000]
+        free = tuple(
+            (low, high) for low, high in zip(cuts[::2], cuts[1::2], strict=True) if low < high
+        )
+        running = [run(f"{low}", ["n0/0"], units=(low, high)) for low, high in ends]
+        waiting = [request("half", units=500, priority=1)]
+        waiting += [request(f"s{step}-{i}", units=300, at=step) for i in range(3)]
+        placed = _placed(site([node("n0", 1, free={0: free})], waiting, running, now=now))
+        if "half" in placed:
+            return
+        ends |= {placement.gpus[0][1:]: now + 300 for placement in placed.values()}
+    pytest.fail("the larger share never started")
+
+
 def test_blocked_requests_for_other_gpus_each_keep_a_place():
     nodes = [node("n1", 2, busy=1), node("n2", 2, busy=1, model="H100")]
     waiting = [

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from scheduler.engine import Code, Node, Policy, Snapshot, fit, plan
 from scheduler.engine.capacity import Capacity
+from scheduler.engine.holding import Holding
 from scheduler.engine.score import SCORES
 from scheduler.engine.shape import Shape
 from tests.scheduler.engine.site import node, request, run, site
@@ -179,8 +180,8 @@ def test_nobody_who_could_run_waits_unless_an_older_blocked_request_is_named(sna
 @given(snapshots())
 @settings(deadline=None, max_examples=200)
 def test_the_first_blocked_request_gets_no_farther_from_its_place(snapshot):
-    """The units that must still come free for it do not grow by what is placed behind it."""
-    made, after = _after(snapshot)
+    """What must still end for it, units or for a share runs, does not grow by what is placed."""
+    made = plan(snapshot)
 
     asked = {waiting.id: waiting for waiting in snapshot.requests}
     line = [asked[decision.request_id] for decision in made.decisions]
@@ -188,27 +189,23 @@ def test_the_first_blocked_request_gets_no_farther_from_its_place(snapshot):
     first = next((waiting for waiting in line if codes[waiting.id] == Code.GPUS_BUSY), None)
     if first is None:
         return
-    before = Capacity(snapshot.nodes)
-    for placement in made.placements:
-        if line.index(asked[placement.request_id]) < line.index(first):
-            shape = Shape.of(asked[placement.request_id])
-            before.book(before.row_of[placement.node_id], shape, placement.gpus)
     if any(codes[w.id].startswith("too_little") for w in line[: line.index(first)]):
         return  # a place kept for somebody still older may overlap
+    shape = Shape.of(first)
+    before, after = Capacity(snapshot.nodes), Capacity(snapshot.nodes)
+    ends_before = Holding(before, before, snapshot.running)
+    ends_after = Holding(after, after, snapshot.running)
+    for placement in made.placements:
+        wanted = asked[placement.request_id]
+        booked = after.row_of[placement.node_id], Shape.of(wanted), placement.gpus
+        after.book(*booked)
+        ends_after.started(placement)
+        if line.index(wanted) < line.index(first):
+            before.book(*booked)
+            ends_before.started(placement)
 
-    assert _distance(after, Shape.of(first)) == _distance(before, Shape.of(first))
-
-
-def _distance(capacity, shape):
-    distances = []
-    for row in range(len(capacity.nodes)):
-        if not fit.when_empty(capacity, shape)[row]:
-            continue
-        usable = capacity.slots(shape)[row] & capacity.healthy[row]
-        idle = capacity.longest[row] if shape.is_share else capacity.free[row]
-        missing = sorted(max(0, shape.units - int(left)) for left in idle[usable])
-        distances.append(sum(missing[: shape.gpu_count]))
-    return min(distances)
+    assert ends_after.distance(shape) // 1001 == ends_before.distance(shape) // 1001
+    assert shape.is_share or ends_after.distance(shape) == ends_before.distance(shape)
 
 
 @given(snapshots())
