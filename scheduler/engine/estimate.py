@@ -15,7 +15,7 @@ from scheduler.engine import fit
 from scheduler.engine.capacity import Bools, Capacity, Ints
 from scheduler.engine.fragmentation import Floats
 from scheduler.engine.plan import Estimate
-from scheduler.engine.run_ends import NEVER, Span, remaining, run_times
+from scheduler.engine.run_ends import NEVER, History, Span
 from scheduler.engine.shape import Shape
 from scheduler.engine.snapshot import WHOLE_GPU, Request, Running, RunTimes
 
@@ -30,11 +30,11 @@ class Estimator:
         *,
         capacity: Capacity,
         running: Iterable[Running],
-        history: tuple[RunTimes, ...],
+        history: Iterable[RunTimes],
         now: float,
     ) -> None:
         self.capacity = capacity
-        self.history = history
+        self.history = History(history)
         self.ahead: dict[Kind, int] = defaultdict(int)
         self.on_row: dict[int, list[tuple[Span, Running]]] = defaultdict(list)
         self.on_gpu: dict[tuple[int, int], list[tuple[Span, int]]] = defaultdict(list)
@@ -77,10 +77,10 @@ class Estimator:
         slots = [(slot_of.get((row, gpu_id)), high - low) for gpu_id, low, high in run.gpus]
         owned = [(slot, units) for slot, units in slots if slot is not None]
         model = self.capacity.gpus[row][owned[0][0]].model if owned else ""
-        span = remaining(run, model, self.history, now)
+        span = self.history.remaining(run, model, now)
         if span.low != NEVER:
             self.by_limit |= run.expected_end is not None
-            self.by_history |= run_times(self.history, run.organization, model) is not None
+            self.by_history |= self.history.run_times(run.organization, model) is not None
         self.on_row[row].append((span, run))
         for slot, units in owned:
             self.on_gpu[row, slot].append((span, units))
@@ -168,7 +168,7 @@ class Estimator:
         low_ends, low_sums, high_ends, high_sums = self._releases[kind]
         all_units = WHOLE_GPU * int(np.count_nonzero(mask & self.capacity.healthy))
         model = min(shape.gpu_models, default="")
-        past = run_times(self.history, request.organization, model)
+        past = self.history.run_times(request.organization, model)
         return Span(
             _reached(missing, low_ends, low_sums, all_units, past.median_s if past else NEVER),
             _reached(missing, high_ends, high_sums, all_units, past.p90_s if past else NEVER),

@@ -17,31 +17,33 @@ class Span:
     high: float
 
 
-def remaining(run: Running, model: str, history: Iterable[RunTimes], now: float) -> Span:
-    """Return how long a run may still take; a run past its limit or its p90 may take for ever."""
-    past = run_times(history, run.organization, model)
-    elapsed = max(0.0, now - run.started_at)
-    typical = max(0.0, past.median_s - elapsed) if past else None
-    if run.expected_end is not None:
-        left = run.expected_end - now
-        if left <= 0:
-            return Span(0.0, NEVER)
-        return Span(left if typical is None else min(left, typical), left)
-    if past is None or typical is None:
-        return Span(NEVER, NEVER)
-    return Span(typical, past.p90_s - elapsed if past.p90_s > elapsed else NEVER)
+class History:
+    """Past run times, found by organization and GPU model; the most specific entry counts."""
 
+    def __init__(self, entries: Iterable[RunTimes]) -> None:
+        longest_last = sorted(entries, key=lambda past: (past.median_s, past.p90_s))
+        self._known = {(past.organization, past.gpu_model): past for past in longest_last}
 
-def run_times(history: Iterable[RunTimes], organization: str, model: str) -> RunTimes | None:
-    """Return the most specific past run times for an organization and a GPU model."""
-    matching = [
-        past
-        for past in history
-        if past.organization in (None, organization) and past.gpu_model in (None, model)
-    ]
-    return max(matching, key=_specificity, default=None)
+    def run_times(self, organization: str, model: str) -> RunTimes | None:
+        """Return the run times of this organization on this model, else of wider groups."""
+        for key in ((organization, model), (organization, None), (None, model), (None, None)):
+            if key in self._known:
+                return self._known[key]
+        return None
 
+    def remaining(self, run: Running, model: str, now: float) -> Span:
+        """Return how long a run may still take.
 
-def _specificity(past: RunTimes) -> tuple[bool, bool, float, float]:
-    own, same = past.organization is not None, past.gpu_model is not None
-    return (own, same, past.median_s, past.p90_s)
+        One that has outlived its limit, or the 90th percentile, may take for ever.
+        """
+        past = self.run_times(run.organization, model)
+        elapsed = max(0.0, now - run.started_at)
+        typical = max(0.0, past.median_s - elapsed) if past else None
+        if run.expected_end is not None:
+            left = run.expected_end - now
+            if left <= 0:
+                return Span(0.0, NEVER)
+            return Span(left if typical is None else min(left, typical), left)
+        if past is None or typical is None:
+            return Span(NEVER, NEVER)
+        return Span(typical, past.p90_s - elapsed if past.p90_s > elapsed else NEVER)

@@ -1,4 +1,5 @@
 import dataclasses
+import time
 
 import pytest
 
@@ -271,3 +272,32 @@ def test_a_run_on_a_machine_that_is_gone_does_not_disturb_the_plan():
     snapshot = site([node("n1")], [request("r")], [run("old", ["gone/0"])])
 
     assert _codes(snapshot) == {"r": Code.PLACED}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("busy", [4, 8])
+def test_a_thousand_nodes_and_five_hundred_requests_are_planned_in_no_time(busy):
+    nodes = [node(f"n{i:04d}", busy=busy, model=f"M{i % 3}") for i in range(1000)]
+    running = [
+        run(gpu.id, [gpu.id], organization=f"o{number % 9}", until=2000.0 + number)
+        for machine in nodes
+        for number, gpu in enumerate(machine.gpus[:busy])
+    ]
+    waiting = [
+        request(
+            f"r{i:03d}",
+            1 + i % 8,
+            organization=f"o{i % 9}",
+            at=i,
+            cores=1 + i % 4,
+            model=(None, "M0", "M1")[i % 3],
+        )
+        for i in range(500)
+    ]
+    snapshot = site(nodes, waiting, running)
+
+    started = time.perf_counter()
+    made = plan(snapshot)
+
+    assert time.perf_counter() - started < 2.0  # a fifth of it on an idle core
+    assert len(made.decisions) == 500
