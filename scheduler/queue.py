@@ -7,6 +7,7 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import QuerySet
 
+from portal.tenants.scope import every_tenant
 from scheduler.models import Request, Standing
 from scheduler.words import words as words
 
@@ -86,6 +87,17 @@ def set_end(*, request_id: UUID, ends_by: datetime | None) -> None:
 def waiting() -> QuerySet[Request]:
     """Return the requests in scope that wait, the oldest first."""
     return Request.objects.filter(standing=Standing.PENDING).order_by("submitted_at", "id")
+
+
+def position(*, request: Request) -> int:
+    """Return a waiting request's place, from 1: as last planned, or till then at the end."""
+    if request.position is not None:
+        return request.position
+    with every_tenant("a place in the queue counts everybody's requests"):
+        ahead = Request.objects.filter(
+            standing=Standing.PENDING, submitted_at__lt=request.submitted_at
+        )
+        return ahead.count() + 1
 
 
 def wake() -> None:

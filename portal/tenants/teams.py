@@ -41,6 +41,16 @@ def get_team(*, actor: Actor, team_id: UUID) -> Team:
     return team
 
 
+def find_team(*, actor: Actor, key: str) -> Team:
+    """Return a team by its id or its slug, as people type it. Raises UnableToFindTeam (404)."""
+    try:
+        team_id = UUID(key)
+    except ValueError:
+        found = Team.objects.filter(organization=actor.organization, slug=key).first()
+        return found or get_team(actor=actor, team_id=UUID(int=0))
+    return get_team(actor=actor, team_id=team_id)
+
+
 @transaction.atomic
 def create_team(*, actor: Actor, name: str, now: datetime) -> Team:
     """Make a team without members. Raises UnableToAct, UnableToName."""
@@ -82,6 +92,21 @@ def add_to_team(
     )
     if is_new:
         _note(actor, "team.add", team, now, member=member, is_admin=is_admin)
+    return place
+
+
+@transaction.atomic
+def place_in_team(
+    *, actor: Actor, team_id: UUID, member_id: UUID, is_admin: bool, now: datetime
+) -> TeamMember:
+    """Put a member into a team as its admin or not, whichever way it was before."""
+    place = add_to_team(
+        actor=actor, team_id=team_id, member_id=member_id, is_admin=is_admin, now=now
+    )
+    if place.is_admin != is_admin:
+        place = set_team_admin(
+            actor=actor, team_id=team_id, member_id=member_id, is_admin=is_admin, now=now
+        )
     return place
 
 

@@ -1,0 +1,134 @@
+"""`usage`: what ran for how long and what it cost, as far as one may see it."""
+
+from datetime import datetime
+from typing import Any, cast, get_args
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.endpoint import Endpoint
+from portal.api.fields import MoneyField, moment
+from portal.api.schema import operation
+from portal.billing import usage
+from portal.billing.selection import Filters
+from portal.tenants import teams
+
+_GROUPINGS = get_args(usage.Grouping)
+QUERY = [
+    OpenApiParameter("start", OpenApiTypes.DATETIME, description="The month's, if left out."),
+    OpenApiParameter("end", OpenApiTypes.DATETIME, description="Now, if left out."),
+    OpenApiParameter("team", OpenApiTypes.STR, description="A team's id or slug."),
+    OpenApiParameter("member", OpenApiTypes.UUID),
+    OpenApiParameter("flavor", OpenApiTypes.STR, description="A flavor's code."),
+    OpenApiParameter("instance", OpenApiTypes.UUID),
+]
+
+
+class NamedOut(serializers.Serializer[Any]):
+    """A thing that a row is about."""
+
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+
+
+class UsageRowOut(serializers.Serializer[Any]):
+    """One row; only what was grouped by is filled in."""
+
+    team = NamedOut(allow_null=True)
+    member = NamedOut(allow_null=True)
+    flavor = serializers.CharField(allow_null=True)
+    day = serializers.DateField(allow_null=True, help_text="Of the organization's billing zone.")
+    instance = NamedOut(allow_null=True)
+    milliseconds = serializers.IntegerField()
+    unverified_ms = serializers.IntegerField()
+    dropped_ms = serializers.IntegerField()
+    cost = MoneyField(help_text="Exact.")
+
+
+class UsageOut(serializers.Serializer[Any]):
+    """Usage in [start, end)."""
+
+    start = serializers.DateTimeField()
+    end = serializers.DateTimeField()
+    results = UsageRowOut(source="rows", many=True)
+    next = serializers.URLField(allow_null=True, default=None, help_text="Always null.")
+    total = MoneyField(help_text="Rounded line by line, as on the invoice.")
+    rounding = MoneyField(help_text="The total minus the rows' exact cost.")
+    milliseconds = serializers.IntegerField()
+    unverified_ms = serializers.IntegerField(
+        help_text="Of silent nodes: not billed unless it is proved."
+    )
+    dropped_ms = serializers.IntegerField(help_text="Never proved, never billed.")
+
+
+class Usage(Endpoint):
+    """`/usage`."""
+
+    needs = {"GET": "usage.view"}
+
+    @operation(
+        "report_usage",
+        "Add up usage and its cost.",
+        gives=UsageOut,
+        query=[
+            *QUERY,
+            OpenApiParameter("group_by", OpenApiTypes.STR, many=True, enum=_GROUPINGS),
+        ],
+    )
+    def get(self, request: Request) -> Response:
+        """Answer the report."""
+        start, end = span(self)
+        group_by = [
+            part
+            for text in request.query_params.getlist("group_by")
+            for part in text.split(",")
+            if part
+        ]
+        if unknown := set(group_by) - set(_GROUPINGS):
+            raise ValidationError({"group_by": [f"not one of them: {', '.join(sorted(unknown))}"]})
+        report = usage.report(
+            actor=self.actor,
+            start=start,
+            end=end,
+            now=self.now,
+            group_by=cast(list[usage.Grouping], group_by),
+            filters=filters(self),
+        )
+        return Response(UsageOut(report).data)
+
+
+def span(endpoint: Endpoint) -> tuple[datetime, datetime]:
+    """Return the asked time, from the beginning of the billing month to now if left out."""
+    local = endpoint.now.astimezone(ZoneInfo(endpoint.actor.organization.billing_zone))
+    month = local.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    start = moment(endpoint.request, "start") or month
+    end = moment(endpoint.request, "end") or endpoint.now
+    if end <= start:
+        raise ValidationError({"end": ["must be later than start"]})
+    return start, end
+
+
+def filters(endpoint: Endpoint) -> Filters:
+    """Return what the query narrows usage to. A foreign team is a 404."""
+    query = endpoint.request.query_params
+    team = query.get("team")
+    return Filters(
+        team_id=teams.find_team(actor=endpoint.actor, key=team).id if team else None,
+        member_id=_id(endpoint, "member"),
+        flavor=query.get("flavor") or None,
+        instance_id=_id(endpoint, "instance"),
+    )
+
+
+def _id(endpoint: Endpoint, name: str) -> UUID | None:
+    text = endpoint.request.query_params.get(name)
+    try:
+        return UUID(text) if text else None
+    except ValueError as error:
+        raise ValidationError({name: ["not an id"]}) from error
