@@ -1,21 +1,28 @@
 """Print the plan for a saved snapshot and the reason for every decision.
 
+For what waits it also counts the machines by the first constraint that each fails.
+
 `python -m scheduler.explain SNAPSHOT.json [--json]`; `-` reads standard input. The file format is
 described in `scheduler.engine.codec`.
 """
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from scheduler.engine import codec
+from scheduler.engine import codec, fit
+from scheduler.engine.capacity import Capacity
 from scheduler.engine.cycle import plan as plan_cycle
 from scheduler.engine.plan import Decision, Estimate, Plan
+from scheduler.engine.shape import Shape
+from scheduler.engine.snapshot import Snapshot
 
 
-def explain(plan: Plan) -> Iterator[str]:
+def explain(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """Yield the lines that describe a plan: a summary, then every decision in queue order."""
+    machines, asked = _after(snapshot, plan), _shapes(snapshot)
     waiting = sum(decision.position is not None for decision in plan.decisions)
     impossible = sum(decision.is_impossible for decision in plan.decisions)
     yield (
@@ -29,10 +36,32 @@ def explain(plan: Plan) -> Iterator[str]:
         if place := places.get(decision.request_id):
             for gpu_id, low, high in place.gpus:
                 yield f"    GPU {gpu_id}, units {low} to {high}"
+        else:
+            yield f"    Machines: {_misfits(machines, asked[decision.request_id])}"
         if decision.estimate:
             yield f"    Estimated start: {_range(decision.estimate)}"
         for change in decision.sooner:
             yield f"    Sooner: {change}"
+
+
+def _shapes(snapshot: Snapshot) -> dict[str, Shape]:
+    return {request.id: Shape.of(request) for request in snapshot.requests}
+
+
+def _after(snapshot: Snapshot, plan: Plan) -> Capacity:
+    """Return the machines once the plan is carried out."""
+    machines, asked = Capacity(snapshot.nodes), _shapes(snapshot)
+    for placement in plan.placements:
+        row = machines.row_of[placement.node_id]
+        machines.book(row, asked[placement.request_id], placement.gpus)
+    return machines
+
+
+def _misfits(machines: Capacity, shape: Shape) -> str:
+    """Count the machines by the first constraint that stops the shape on each."""
+    found = (fit.on_node(machines, shape, row) for row in range(len(machines.nodes)))
+    counts = Counter("with room" if misfit is None else misfit.constraint for misfit in found)
+    return ", ".join(f"{number} {name}" for name, number in sorted(counts.items())) or "none"
 
 
 def _standing(decision: Decision) -> str:
@@ -74,11 +103,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if given.snapshot == "-"
             else Path(given.snapshot).read_text(encoding="utf-8")
         )
-        plan = plan_cycle(codec.load_snapshot(text))
+        snapshot = codec.load_snapshot(text)
+        plan = plan_cycle(snapshot)
     except (OSError, ValueError, codec.UnreadableSnapshotError) as error:
         print(f"explain: {error}", file=sys.stderr)
         return 2
-    print(codec.dump_plan(plan) if given.json else "\n".join(explain(plan)))
+    print(codec.dump_plan(plan) if given.json else "\n".join(explain(snapshot, plan)))
     return 0
 
 

@@ -81,6 +81,7 @@ def test_explaining_prints_every_decision_with_its_reason(tmp_path, capsys):
         assert decision.message in out
     assert "Estimated start: in 0 s to 8 min (from time limits and past runs)" in out
     assert "Sooner: half a GPU: now" in out
+    assert "Machines: 1 gpus, 1 node_unavailable" in out
 
 
 def test_explaining_tells_placements_and_open_ended_estimates(tmp_path, capsys):
