@@ -68,10 +68,13 @@ def end(*, request_id: UUID, now: datetime) -> bool:
     if not live.update(standing=Standing.ENDED, ended_at=now, position=None, estimate=None):
         return False
     with connection.cursor() as cursor:
-        # A clock that is behind the one that placed it must not turn the range round.
+        # What lasted no time, by clocks that may differ a little, leaves no row.
         cursor.execute(
-            "UPDATE scheduler_lease SET during = "
-            "tstzrange(lower(during), greatest(lower(during), %s)) "
+            "DELETE FROM scheduler_lease WHERE request_id = %s AND lower(during) >= %s",
+            [request_id, now],
+        )
+        cursor.execute(
+            "UPDATE scheduler_lease SET during = tstzrange(lower(during), %s) "
             "WHERE request_id = %s AND upper_inf(during)",
             [now, request_id],
         )

@@ -71,7 +71,7 @@ def supply(*, now: datetime) -> list[told.Node]:
 def _held(now: datetime) -> dict[UUID, list[tuple[int, int]]]:
     held: dict[UUID, list[tuple[int, int]]] = defaultdict(list)
     live = Lease.objects.filter(Q(during__endswith__isnull=True) | Q(during__endswith__gt=now))
-    for gpu_id, units in live.exclude(during__isempty=True).values_list("gpu_id", "units"):
+    for gpu_id, units in live.values_list("gpu_id", "units"):
         held[gpu_id].extend(units)
     return held
 

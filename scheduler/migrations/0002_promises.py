@@ -14,7 +14,7 @@ SAME_ORGANIZATION = [
 
 UNITS_IN_RANGE = (
     "ALTER TABLE scheduler_lease ADD CONSTRAINT lease_units_of_one_gpu "
-    "CHECK (units <@ int4range(0, 1000) AND NOT isempty(units))"
+    "CHECK (units <@ int4range(0, 1000) AND NOT isempty(units) AND NOT isempty(during))"
 )
 
 
