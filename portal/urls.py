@@ -1,0 +1,9 @@
+"""Which door serves which path."""
+
+from django.urls import include, path
+
+urlpatterns = [
+    path("", include("portal.live.urls")),
+    path("api/v1/", include("portal.api.urls")),
+    path("", include("portal.web.urls")),
+]
