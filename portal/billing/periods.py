@@ -77,6 +77,11 @@ def month_of(*, at: datetime, zone: ZoneInfo) -> Period:
     return months(start=instant, end=instant + 1, zone=zone)[0]
 
 
+def midnight(*, day: date, zone: ZoneInfo) -> datetime:
+    """Return the instant, in UTC, at which a local day begins."""
+    return from_ms(_midnight(day, zone))
+
+
 @lru_cache(maxsize=4096)
 def _midnight(day: date, zone: ZoneInfo) -> int:
     # Where midnight comes twice, the first one counts; where it is skipped, the jump is midnight.

@@ -107,11 +107,11 @@ def _run(query: str, *parameters: UUID) -> Iterator[str]:
 
 
 _TRIAL_BALANCE = """
-SELECT format('trial balance: the entries in %s sum to %s, not to zero', currency, sum(amount))
+SELECT format('trial balance: the entries in %%s sum to %%s, not to zero', currency, sum(amount))
 FROM billing_entry GROUP BY currency HAVING sum(amount) <> 0
 """
 _TRANSACTIONS = """
-SELECT format('transaction %s (%s): %s entries sum to %s', t.id, t.idempotency_key,
+SELECT format('transaction %%s (%%s): %%s entries sum to %%s', t.id, t.idempotency_key,
               count(e.id), coalesce(sum(e.amount), 0))
 FROM billing_transaction t LEFT JOIN billing_entry e ON e.transaction_id = t.id
 GROUP BY t.id, e.currency HAVING count(e.id) < 2 OR sum(e.amount) <> 0
