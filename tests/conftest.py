@@ -98,7 +98,8 @@ class Web:
 
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.log = Path(tempfile.mkstemp(prefix="corral-web-")[1])
+        descriptor, name = tempfile.mkstemp(prefix="corral-web-")
+        self.log = Path(name)
         self.process = subprocess.Popen(
             [
                 sys.executable,
@@ -118,9 +119,10 @@ class Web:
             ],
             cwd=ROOT,
             env=os.environ | environ | {"PUBLIC_URL": self.url},
-            stdout=self.log.open("wb"),
+            stdout=descriptor,
             stderr=subprocess.STDOUT,
         )
+        os.close(descriptor)
         deadline = time.monotonic() + 60
         while True:
             if self.process.poll() is not None or time.monotonic() > deadline:
