@@ -2,11 +2,12 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
-from django.urls import resolve
+from django.urls import Resolver404, resolve
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 from rest_framework import exceptions, serializers
@@ -66,8 +67,8 @@ def respond(error: Exception, context: Mapping[str, Any]) -> Response:
 @csrf_exempt
 def elsewhere(request: HttpRequest, **rest: object) -> HttpResponse:
     """Answer for every path that no endpoint has; a slash at the end does not count."""
-    if request.path.endswith("/"):
-        match = resolve(request.path.rstrip("/"))
+    with suppress(Resolver404):
+        match = resolve(request.path.removesuffix("/"))
         if match.func is not elsewhere:
             endpoint: Callable[..., HttpResponse] = match.func
             return endpoint(request, *match.args, **match.kwargs)

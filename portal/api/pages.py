@@ -5,6 +5,7 @@ added.
 """
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from django.db.models import QuerySet
@@ -23,6 +24,10 @@ class Pages(CursorPagination):
 
     def __init__(self, ordering: Sequence[str] = ("-created_at", "-id")) -> None:
         self.ordering = tuple(ordering)
+
+    def _get_position_from_instance(self, instance: Any, ordering: Sequence[str]) -> str:
+        # The framework's own can't follow a relation, as in "user__email".
+        return str(attrgetter(ordering[0].lstrip("-").replace("__", "."))(instance))
 
     def get_paginated_response(self, data: Any) -> Response:
         """Answer one page."""

@@ -74,4 +74,5 @@ class Prices(Endpoint):
             from_at=fields.get("starts_at") or self.now,
             now=self.now,
         )
+        made.refresh_from_db(fields=["during"])  # as a range
         return Response(PriceOut(made).data, status=201)

@@ -59,5 +59,6 @@ urlpatterns = [
     path("gpus", nodes.Gpus.as_view()),
     path("join-tokens", nodes.JoinTokens.as_view()),
     path("schema/", SpectacularAPIView.as_view(), name="api_schema"),
+    path("schema", SpectacularAPIView.as_view(schema=None)),
     re_path(r"^.*$", elsewhere),
 ]
