@@ -7,7 +7,9 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from agents import config as configuration
@@ -15,10 +17,12 @@ from agents import identity, runtimes
 from agents.backoff import Backoff
 from agents.config import Config
 from agents.daemon import Daemon
-from agents.runtimes import choice
+from agents.runtimes import Runtime, choice
 from agents.threads import in_thread
 
 log = logging.getLogger("corral.agent")
+
+EXIT_GRACE_S = 2.0
 
 
 def main() -> None:
@@ -59,7 +63,7 @@ async def _until_told(config: Config) -> None:
     with contextlib.suppress(asyncio.CancelledError):
         await running
         return
-    log.info("stopped; instances go on")
+    log.info("stopped%s", "" if config.stop_instances_on_exit else "; instances go on")
 
 
 async def _run(config: Config) -> None:
@@ -69,7 +73,19 @@ async def _run(config: Config) -> None:
     try:
         await Daemon(config, me, runtime).run()
     finally:
+        if config.stop_instances_on_exit:
+            await asyncio.shield(asyncio.to_thread(_stop_all, runtime))
         runtime.close()
+
+
+def _stop_all(runtime: Runtime) -> None:
+    """End what runs here: for a demo whose Ctrl-C should leave nothing behind."""
+    patience = time.monotonic() + EXIT_GRACE_S + 3
+    while time.monotonic() < patience and (live := [o for o in runtime.runs() if o.is_live]):
+        with ThreadPoolExecutor(8) as pool:
+            for one in live:
+                pool.submit(runtime.stop, *one.key, grace_s=EXIT_GRACE_S)
+        time.sleep(0.2)
 
 
 async def _join(config: Config) -> identity.Identity:

@@ -28,6 +28,7 @@ class Config:
     cpu_milli: int | None = None
     memory_bytes: int | None = None
     disk_bytes: int | None = None
+    stop_instances_on_exit: bool = False
 
     @property
     def has_real_gpus(self) -> bool:
@@ -53,6 +54,7 @@ def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Config:
         cpu_milli=None if options.cpus is None else round(options.cpus * 1000),
         memory_bytes=None if options.memory_gib is None else round(options.memory_gib * GIB),
         disk_bytes=None if options.disk_gib is None else round(options.disk_gib * GIB),
+        stop_instances_on_exit=options.stop_instances_on_exit,
     )
 
 
@@ -81,6 +83,11 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         variable = f"CORRAL_{name.replace('-', '_').upper()}"
         text = "what the node offers, if less or other than all"
         add(f"--{name}", type=float, help=text, default=environ.get(variable))
+    add(
+        "--stop-instances-on-exit",
+        action="store_true",
+        help="on SIGTERM stop what runs here, too; otherwise instances outlive the agent",
+    )
     return parser
 
 

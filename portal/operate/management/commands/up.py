@@ -18,7 +18,7 @@ from portal.operate.supervisor import Child, Output, Program, Supervisor, spawn
 
 ROOT = Path(__file__).resolve().parents[4]
 # What the simulated rack is made of, node by node, round and round.
-RACK = ("h100x8", "a100x8", "l40sx4", "rtx4090x2")
+RACK = tuple(os.environ.get("CORRAL_RACK", "h100x8,l40sx4,a100x8,rtx4090x2").split(","))
 
 
 class Command(BaseCommand):
@@ -116,8 +116,17 @@ class Stack:
             self.supervisor.add(Program("valkey", valkey.start, valkey.answers))
 
     def _static(self) -> None:
+        # The browsable API is not served, so its files are left out.
         if self.environ.get("STATIC_HASHED") != "0":
-            self._manage("collectstatic", "--noinput", "--verbosity", "0", step="static files")
+            self._manage(
+                "collectstatic",
+                "--noinput",
+                "--verbosity",
+                "0",
+                "--ignore",
+                "rest_framework",
+                step="static files",
+            )
 
     def _processes(self) -> None:
         python = sys.executable
