@@ -1,1 +1,1 @@
-"""The users' command line; it speaks to the API and imports nothing else of the portal."""
+"""`corral`: the users' command line. It speaks to /api/v1/ and knows nothing else of the portal."""
