@@ -29,12 +29,16 @@ class Command(BaseCommand):
 
     help = "Place waiting instances on machines; standbys take over from a leader that dies."
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.tick = 2.0
+        self.ended = threading.Event()
+
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--tick", type=float, default=2.0, help="seconds between two looks")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        self.tick: float = options["tick"]
-        self.ended = threading.Event()
+        self.tick = options["tick"]
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, self._end)
@@ -61,7 +65,7 @@ class Command(BaseCommand):
                 log.info("leading")
             while not self.ended.is_set():
                 # First plan, then listen: what came before this session is not missed.
-                self._plan()
+                self.plan_once()
                 self._wait_for_news(listener)
 
     def _wait_to_lead(self, listener: "psycopg.Connection[Any]") -> None:
@@ -87,7 +91,7 @@ class Command(BaseCommand):
                 list(listener.notifies(timeout=0))
                 return
 
-    def _plan(self) -> None:
+    def plan_once(self) -> None:
         """Plan once; an error costs this cycle only."""
         began = time.perf_counter()
         try:
