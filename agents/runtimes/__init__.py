@@ -111,14 +111,20 @@ def environment(spec: wire.InstanceSpec, *, has_real_gpus: bool) -> dict[str, st
 def explain_exit(exit_code: int | None, *, memory_bytes: int, was_oom: bool) -> Outcome:
     """Put the end of a process in words; codes above 128 are signals, as shells count them."""
     if was_oom:
-        limit = memory_bytes / 2**20
-        sentence = f"Killed: out of memory. It used more than its {limit:.0f} MiB."
+        sentence = f"Killed: out of memory. It used more than its {memory_bytes / 2**20:.0f} MiB."
         return Outcome(exit_code=exit_code, code="oom", sentence=sentence)
     if exit_code is None:
         sentence = "It ended, but how is not known: its supervisor was gone too."
         return Outcome(exit_code=None, code="exit_unknown", sentence=sentence)
     if exit_code == 0:
         return Outcome(exit_code=0, code="finished", sentence="It finished.")
+    if exit_code == 128 + signal.SIGKILL:
+        # Some engines don't tell the kernel's out-of-memory killer from any other.
+        sentence = (
+            f"It was killed from outside (SIGKILL, exit code {exit_code}); most often that means "
+            f"that memory ran out (its limit was {memory_bytes / 2**20:.0f} MiB)."
+        )
+        return Outcome(exit_code=exit_code, code="killed", sentence=sentence)
     number = exit_code - 128
     if number in _SIGNALS:
         sentence = f"It was ended by {_SIGNALS[number]} (exit code {exit_code})."
@@ -135,7 +141,6 @@ _SIGNALS: Mapping[int, str] = {
     signal.SIGABRT: "its own abort (SIGABRT)",
     signal.SIGBUS: "a bus error (SIGBUS)",
     signal.SIGFPE: "an arithmetic error (SIGFPE)",
-    signal.SIGKILL: "a kill signal from outside (SIGKILL)",
     signal.SIGSEGV: "a memory access error (SIGSEGV)",
     signal.SIGPIPE: "a broken pipe (SIGPIPE)",
     signal.SIGTERM: "a request to end (SIGTERM)",

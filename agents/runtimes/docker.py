@@ -6,8 +6,10 @@ Everything the agent must remember of a container is in its labels, so a new age
 import contextlib
 import datetime as dt
 import os
+import re
 import resource
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +31,7 @@ from agents.runtimes import (
     environment,
     explain_exit,
     require_safe_id,
+    tiny_image,
 )
 from agents.runtimes.pulling import Pull
 
@@ -38,7 +41,12 @@ LABEL_RUN = "corral.run"
 LABEL_SPEC = "corral.spec"
 
 CALL_SECONDS = 60
+# An init that can't run its command ends within this time.
+COMMAND_SECONDS = 0.3
+# As Podman's catatonit and Docker's tini say it.
+INIT_COMPLAINT = re.compile(r"failed to exec pid1|exec .* failed:")
 PIDS_LIMIT = 4096
+PID_MAX = Path("/proc/sys/kernel/pid_max")
 # Enough to run a package manager as root inside, and nothing of the host.
 CAPABILITIES = [
     "CHOWN",
@@ -75,8 +83,13 @@ class DockerRuntime:
         for candidate in [address] if address else _addresses(name):
             try:
                 self._client = docker.DockerClient(base_url=candidate, timeout=CALL_SECONDS)
+            except SILENCES as error:
+                problems.append(f"{candidate}: {error}")
+                continue
+            try:
                 self._client.ping()
             except SILENCES as error:
+                self._client.close()
                 problems.append(f"{candidate}: {error}")
             else:
                 return
@@ -101,6 +114,7 @@ class DockerRuntime:
             raise UnableToStart("create_failed", f"The engine refused: {_words(error)}") from error
         try:
             container.start()
+            _verify_command(container)
             if self._has_real_gpus:
                 self._verify_gpus(container, spec)
         except docker.errors.APIError as error:
@@ -166,6 +180,9 @@ class DockerRuntime:
             self._client.images.get(image)
             return
         progress(0)
+        if image == tiny_image.IMAGE:
+            tiny_image.ensure(self._client)
+            return
         pull = Pull(image)
         try:
             for line in self._client.api.pull(image, stream=True, decode=True):
@@ -246,6 +263,20 @@ class DockerRuntime:
             container.remove(force=True, v=True)
 
 
+def _verify_command(container: docker.models.containers.Container) -> None:
+    """Refuse a container whose init could not run the command: engines call that a start."""
+    deadline = time.monotonic() + COMMAND_SECONDS
+    while time.monotonic() < deadline:
+        container.reload()
+        state = container.attrs["State"]
+        if state.get("Status") == "exited":
+            words = container.logs(tail=1).decode("utf-8", "replace").strip()
+            if state.get("ExitCode") and INIT_COMPLAINT.search(words):
+                raise UnableToStart("command_failed", f"The command can't be run: {words[:300]}")
+            return
+        time.sleep(0.05)
+
+
 def _observed(container: docker.models.containers.Container) -> Observed | None:
     try:
         spec = msgspec.json.decode(container.labels[LABEL_SPEC], type=wire.InstanceSpec)
@@ -295,10 +326,17 @@ def _milliseconds(text: str | None) -> int | None:
 
 
 def _ulimits() -> list[docker.types.Ulimit]:
-    # An agent without the right to raise limits can't pass on the engine's larger defaults.
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    limit = 1_048_576 if files == resource.RLIM_INFINITY else min(files, 1_048_576)
-    return [docker.types.Ulimit(name="nofile", soft=limit, hard=limit)]
+    """Ask for no more than the agent has: without the right to raise limits an engine fails."""
+    highest = {"nofile": (resource.RLIMIT_NOFILE, 1_048_576), "nproc": (resource.RLIMIT_NPROC, 0)}
+    with contextlib.suppress(OSError, ValueError):
+        highest["nproc"] = (resource.RLIMIT_NPROC, int(PID_MAX.read_text()))
+    limits = []
+    for name, (kind, most) in highest.items():
+        own = resource.getrlimit(kind)[1]
+        limit = most if own == resource.RLIM_INFINITY else min(own, most)
+        if limit > 0:
+            limits.append(docker.types.Ulimit(name=name, soft=limit, hard=limit))
+    return limits
 
 
 def _addresses(name: Literal["docker", "podman"]) -> Iterator[str]:

@@ -140,7 +140,7 @@ def test_a_port_of_an_instance_is_reached_on_loopback(rack: Rack) -> None:
         (["sh", "-c", "exit 0"], 0, "It finished."),
         (["sh", "-c", "exit 3"], 3, "It ended with exit code 3."),
         (["sh", "-c", "kill -SEGV $$"], 139, "memory access error (SIGSEGV)"),
-        (["sh", "-c", "kill -KILL $$"], 137, "kill signal from outside (SIGKILL)"),
+        (["sh", "-c", "kill -KILL $$"], 137, "killed from outside (SIGKILL, exit code 137)"),
     ],
 )
 def test_an_end_is_told_in_words(rack: Rack, command: list[str], code: int, words: str) -> None:
