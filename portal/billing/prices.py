@@ -64,6 +64,13 @@ def list_prices(*, at: datetime) -> QuerySet[Price]:
     return Price.objects.filter(during__contains=at).order_by("sku", "currency")
 
 
+def announced(*, currency: str, at: datetime) -> list[Price]:
+    """Return the prices in a currency that hold at `at` or begin later, by SKU, oldest first."""
+    versions = Price.objects.filter(currency=currency, during__endswith__isnull=True)
+    versions |= Price.objects.filter(currency=currency, during__endswith__gt=at)
+    return list(versions.order_by("sku", "during"))
+
+
 def history(*, sku: str) -> QuerySet[Price]:
     """Return every price a SKU had, has and will have, oldest first, by currency."""
     return Price.objects.filter(sku=sku).order_by("currency", "during")

@@ -30,9 +30,18 @@ def csv_rows(
     named = [name for grouping in group_by for name in _COLUMNS[grouping]]
     yield _line(
         [
-            "kind", "organization_id", "organization", "billing_zone", "from_utc", "to_utc",
-            *named, "duration_ms", "unverified_ms", "not_billed_ms", f"cost_{currency}",
-        ]  # fmt: skip
+            "kind",
+            "organization_id",
+            "organization",
+            "billing_zone",
+            "from_utc",
+            "to_utc",
+            *named,
+            "duration_ms",
+            "unverified_ms",
+            "not_billed_ms",
+            f"cost_{currency}",
+        ]
     )
     about = [
         organization.id,

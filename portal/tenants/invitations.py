@@ -42,7 +42,8 @@ def invite(
 ) -> Invitation:
     """Invite a person and mail the link after commit; inviting again replaces the earlier link.
 
-    Raises UnableToAct, UnableToInvite (already a member), UnableToFindTeam.
+    The answer's `secret` opens the link, for those who hand it over themselves. Raises
+    UnableToAct, UnableToInvite (already a member), UnableToFindTeam.
     """
     require(actor, "members.manage")
     require_owner_for(actor, role)
@@ -68,6 +69,7 @@ def invite(
         created_at=now,
         expires_at=now + LASTS,
     )
+    invitation.secret = secret
     _note("invitation.send", invitation, now, actor=actor, role=role)
     _mail(invitation, secret)
     return invitation

@@ -149,6 +149,8 @@ class Invitation(models.Model):
     expires_at = models.DateTimeField()
     accepted_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
+    # Of the link; known only to the call that made the invitation, never stored.
+    secret = ""
 
     objects: ClassVar[models.Manager["Invitation"]] = tenant_manager()
 

@@ -29,9 +29,9 @@ WORK = (
 PEOPLE = (
     Section(_("Teams"), "teams", "users-group", "members.view"),
     Section(_("Members"), "members", "users", "members.view"),
-    Section(_("API tokens"), "tokens", "key"),
+    Section(_("API tokens"), "tokens", "key", "tokens.manage"),
     Section(_("Audit log"), "audit", "history", "audit.view"),
-    Section(_("Settings"), "organization", "settings", "organization.manage"),
+    Section(_("Settings"), "organization", "settings"),
 )
 OPERATE = (
     Section(_("Nodes"), "nodes", "server-2"),
