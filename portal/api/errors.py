@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, SuspiciousOperation
+from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.urls import Resolver404, resolve
 from django.utils.translation import gettext as _
@@ -50,6 +51,14 @@ def respond(error: Exception, context: Mapping[str, Any]) -> Response:
         status, body = 403, _body("forbidden", _("That is not allowed."))
     elif isinstance(error, SuspiciousOperation):
         status, body = 400, _body("bad_request", _("The request makes no sense."))
+    elif isinstance(error, OperationalError | InterfaceError):
+        log.warning("the database does not answer: %s", error)
+        status, headers["Retry-After"] = 503, "2"
+        body = _body(
+            "unavailable",
+            _("Corral can't reach its database for the moment. Nothing was lost."),
+            _("Try again in a few seconds, with the same idempotency key."),
+        )
     else:
         log.error("unexpected error in the API", exc_info=error)
         status = 500

@@ -55,6 +55,7 @@ def operation(
     `pages` says that `gives` is one of a list's results and the list is cut into pages.
     """
     answer = paged(gives) if pages else gives
+    answers = answer if isinstance(answer, dict) else {status: answer}
 
     def decorate(method: _Method) -> _Method:
         parameters = [_ORGANIZATION, *query, *(_PAGING if pages else ())]
@@ -64,7 +65,7 @@ def operation(
             operation_id=name,
             summary=summary,
             request=takes,
-            responses={status: answer, "4XX": RefusalOut},
+            responses={**answers, "4XX": RefusalOut},
             parameters=parameters,
         )(method)
 

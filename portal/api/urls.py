@@ -47,6 +47,7 @@ urlpatterns = [
     path(f"{_INSTANCE}/logs", instances.Logs.as_view()),
     path("quotas", quotas.Quotas.as_view()),
     path("usage", usage.Usage.as_view()),
+    path("usage.csv", usage.UsageCsv.as_view()),
     path("ledger", ledger.Ledger.as_view()),
     path("ledger/balances", ledger.Balances.as_view()),
     path("prices", prices.Prices.as_view()),

@@ -1,10 +1,16 @@
 """`usage`: what ran for how long and what it cost, as far as one may see it."""
 
+from collections.abc import AsyncIterator, Generator
 from datetime import datetime
+from itertools import islice
 from typing import Any, cast, get_args
+from urllib.parse import urlencode
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+from asgiref.sync import sync_to_async
+from django.http import StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
@@ -15,10 +21,11 @@ from rest_framework.response import Response
 from portal.api.endpoint import Endpoint
 from portal.api.fields import MoneyField, moment
 from portal.api.schema import operation
-from portal.billing import usage
+from portal.billing import export, usage
 from portal.billing.selection import Filters
 from portal.tenants import teams
 
+_LINES = 500  # handed on at a time
 _GROUPINGS = get_args(usage.Grouping)
 QUERY = [
     OpenApiParameter("start", OpenApiTypes.DATETIME, description="The month's, if left out."),
@@ -65,6 +72,9 @@ class UsageOut(serializers.Serializer[Any]):
         help_text="Of silent nodes: not billed unless it is proved."
     )
     dropped_ms = serializers.IntegerField(help_text="Never proved, never billed.")
+    csv = serializers.URLField(
+        read_only=True, required=False, help_text="Every metered stretch of it, as a file."
+    )
 
 
 class Usage(Endpoint):
@@ -100,7 +110,43 @@ class Usage(Endpoint):
             group_by=cast(list[usage.Grouping], group_by),
             filters=filters(self),
         )
-        return Response(UsageOut(report).data)
+        query = {**request.query_params, "start": start.isoformat(), "end": end.isoformat()}
+        query.pop("group_by", None)
+        address = f"{request.path.rstrip('/')}.csv?{urlencode(query, doseq=True)}"
+        csv = request.build_absolute_uri(address)
+        return Response({**UsageOut(report).data, "csv": csv})
+
+
+class UsageCsv(Endpoint):
+    """`/usage.csv`."""
+
+    needs = {"GET": "usage.view"}
+
+    @operation(
+        "export_usage",
+        "Export every metered stretch of the same usage; its costs add up to the same total.",
+        gives={(200, "text/csv"): OpenApiTypes.STR},
+        query=QUERY,
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        """Stream the file."""
+        start, end = span(self)
+        lines = export.csv_rows(actor=self.actor, start=start, end=end, filters=filters(self))
+        return StreamingHttpResponse(
+            _sent(lines),
+            content_type="text/csv; charset=utf-8",
+            headers={"Content-Disposition": 'attachment; filename="corral-usage.csv"'},
+        )
+
+
+async def _sent(lines: Generator[str, None, object]) -> AsyncIterator[bytes]:
+    """Hand on some hundred lines at a time, and end their transaction however this ends."""
+    take = sync_to_async(lambda: "".join(islice(lines, _LINES)))
+    try:
+        while text := await take():
+            yield text.encode()
+    finally:
+        await sync_to_async(lines.close)()
 
 
 def span(endpoint: Endpoint) -> tuple[datetime, datetime]:

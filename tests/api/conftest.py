@@ -1,6 +1,7 @@
 """Programs with tokens, at the real paths, through Django's test client."""
 
 import json
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -44,6 +45,15 @@ class Program:
     def post(self, path: str, body: Any = None, *, key: str = "") -> HttpResponse:
         """Act."""
         return self.ask("POST", path, {} if body is None else body, key=key)
+
+
+def text(response: HttpResponse) -> str:
+    """Return the body, streamed or not."""
+    if not response.streaming:
+        return response.content.decode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # this client is synchronous, the servers are not
+        return b"".join(response).decode()
 
 
 def secret_of(member: Member, *scopes: str) -> str:

@@ -1,16 +1,19 @@
 """What is on offer, prices, usage, the ledger and the machines through the API."""
 
+import csv
 from datetime import timedelta
 from decimal import Decimal
+from uuid import UUID
 
 import pytest
 
 from portal.api.fields import amount
-from portal.billing import ledger
+from portal.billing import ledger, meters
 from portal.billing.models import AccountKind
 from portal.fleet.models import JoinToken
+from portal.tenants.scope import scope
 from tests import factories as make
-from tests.api.conftest import Acme
+from tests.api.conftest import Acme, text
 
 
 @pytest.mark.parametrize(
@@ -81,8 +84,41 @@ def test_usage_is_reported_as_far_as_one_may_see_it(acme: Acme):
     backwards = "start=2026-01-02T00:00:00Z&end=2026-01-01T00:00:00Z"
     for query in ("group_by=moon", "start=then", backwards, "member=me"):
         assert acme.program("finance").get(f"usage?{query}").status_code == 400, query
+    assert "/api/v1/usage.csv?start=" in body["csv"]
     foreign = make.team(acme.stranger.organization)
     assert acme.program("finance").get(f"usage?team={foreign.id}").status_code == 404
+
+
+def test_usage_that_was_metered_is_reported_and_exported(acme: Acme):
+    made = acme.launch().json()
+    start = make.datetime(2026, 3, 2, 9, tzinfo=make.UTC)
+    meter = {"subject": UUID(made["id"]), "run": 1}
+    with scope(organization=acme.organization):
+        meters.open(
+            organization_id=acme.organization.id, team_id=acme.team.id, member_id=acme.member.id,
+            subject_name="train", sku=acme.flavor.code, currency="USD", at=start, cause="ready",
+            **meter,
+        )  # fmt: skip
+        meters.close(**meter, at=start + timedelta(minutes=30), cause="stopped")
+    span = "start=2026-03-01T00:00:00Z&end=2026-04-01T00:00:00Z"
+
+    report = acme.program("member").get(f"usage?{span}&group_by=instance").json()
+    file = acme.program("member").get(report["csv"])
+
+    assert report["total"] == {"amount": "1.25", "currency": "USD"}
+    assert report["results"][0]["instance"] == {"id": made["id"], "name": "train"}
+    assert report["results"][0]["cost"]["amount"] == "1.245"
+    assert report["milliseconds"] == 1_800_000
+    assert file["Content-Type"].startswith("text/csv")
+    rows = list(csv.DictReader(text(file).splitlines()))
+    assert sum(Decimal(row["cost_USD"]) for row in rows) == Decimal("1.25")
+    assert acme.program("member").get(f"instances/{made['id']}").json()["cost"]["amount"] == "1.245"
+    other = acme.program("stranger").get(f"usage.csv?{span}&instance={made['id']}")
+    assert len(text(other).splitlines()) == 1
+    assert (
+        acme.program("leader").get(f"usage?{span}&team={acme.team.slug}").json()["total"]["amount"]
+        == "1.25"
+    )
 
 
 def test_the_ledger_is_for_those_who_may_see_money(acme: Acme):

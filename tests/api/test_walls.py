@@ -18,7 +18,7 @@ from portal.tenants.models import AuditEvent, Invitation, Role
 from portal.tenants.roles import SCOPES
 from portal.tenants.scope import every_tenant, scope
 from tests import factories as make
-from tests.api.conftest import Acme, Program
+from tests.api.conftest import Acme, Program, text
 
 ROUTES: list[tuple[str, type[Endpoint]]] = [
     (str(pattern.pattern), pattern.callback.cls)
@@ -126,7 +126,8 @@ def test_a_stranger_finds_nothing_of_another_organization(acme: Acme, ids: dict[
                 assert response.status_code == 404, (method, url, response.content)
                 refusal(response)
             else:
-                assert not any(one in response.content.decode() for one in foreign), (method, url)
+                content = text(response)
+                assert not any(one in content for one in foreign), (method, url)
     assert snapshot() == before
 
 
