@@ -112,19 +112,23 @@ def _running() -> list[told.Running]:
     leases = Lease.objects.filter(during__endswith__isnull=True)
     for request_id, gpu_id, units in leases.values_list("request_id", "gpu_id", "units"):
         held.setdefault(request_id, []).extend((str(gpu_id), low, high) for low, high in units)
+    placed = Request.objects.filter(standing=Standing.PLACED).values_list(
+        "id", "node_id", "placed_at", "ends_by", "organization_id",
+        "cpu_milli", "memory_bytes", "disk_bytes",
+    )  # fmt: skip
     return [
         told.Running(
-            request_id=str(request.id),
-            node_id=str(request.node_id),
-            gpus=tuple(sorted(held.get(request.id, ()))),
-            started_at=(request.placed_at or request.submitted_at).timestamp(),
-            expected_end=request.ends_by.timestamp() if request.ends_by else None,
-            organization=str(request.organization_id),
-            cpu_milli=request.cpu_milli,
-            memory_bytes=request.memory_bytes,
-            disk_bytes=request.disk_bytes,
+            request_id=str(request_id),
+            node_id=str(node_id),
+            gpus=tuple(sorted(held.get(request_id, ()))),
+            started_at=placed_at.timestamp() if placed_at else 0.0,
+            expected_end=ends_by.timestamp() if ends_by else None,
+            organization=str(organization_id),
+            cpu_milli=cpu,
+            memory_bytes=memory,
+            disk_bytes=disk,
         )
-        for request in Request.objects.filter(standing=Standing.PLACED)
+        for request_id, node_id, placed_at, ends_by, organization_id, cpu, memory, disk in placed
     ]
 
 

@@ -6,10 +6,12 @@ it is repeated every few seconds and looks at what is, never at what happened.
 
 import logging
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
+from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 
 from portal.errors import DomainError
 from portal.fleet import nodes
@@ -20,7 +22,6 @@ from portal.tenants.scope import every_tenant
 
 log = logging.getLogger(__name__)
 
-_SILENT = (Link.OFFLINE, Link.LOST, Link.CONFLICT)
 _GIVEN_UP = {State.PLACING: "placing_timed_out", State.STARTING: "starting_timed_out"}
 
 
@@ -32,7 +33,12 @@ def lose_silent(*, now: datetime) -> int:
     with every_tenant("a silent machine has instances of all tenants"):
         on_nodes = Instance.objects.filter(state__in=lifecycle.ON_NODE)
         retired = on_nodes.filter(node__retired_at__isnull=False)
-        silent = on_nodes.filter(node__retired_at=None, node__link__in=_SILENT)
+        heard_before = now - timedelta(seconds=settings.NODE_OFFLINE_SECONDS)
+        silent = on_nodes.filter(node__retired_at=None).filter(
+            Q(node__link__in=[Link.OFFLINE, Link.LOST])
+            # The link says conflict whether or not the machine is heard.
+            | Q(node__link=Link.CONFLICT, node__last_seen_at__lt=heard_before)
+        )
         return _each(retired, _end_retired, now) + _each(
             silent.exclude(state=State.LOST), _lose, now
         )

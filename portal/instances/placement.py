@@ -6,7 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Prefetch, Q, Sum
+from django.db.models import Q, Sum
 
 from portal.fleet import nodes
 from portal.fleet.models import Gpu, GpuState, Link, Node
@@ -60,12 +60,29 @@ def supply(*, now: datetime) -> list[told.Node]:
     Cordoned and silent machines are named, with why they take nothing, so that a reason can say so.
     Needs every tenant's leases in sight.
     """
-    held = _held(now)
+    gpus = _gpus(_held(now))
     used = _used()
-    machines = Node.objects.filter(retired_at=None).prefetch_related(
-        Prefetch("gpus", Gpu.objects.exclude(state=GpuState.ABSENT).order_by("id"))
-    )
-    return [_machine(node, held, used) for node in machines.order_by("id")]
+    machines = Node.objects.filter(retired_at=None).order_by("id")
+    return [_machine(node, gpus[node.id], used.get(node.id, (0, 0, 0))) for node in machines]
+
+
+def _gpus(held: dict[UUID, list[tuple[int, int]]]) -> dict[UUID, list[told.Gpu]]:
+    found: dict[UUID, list[told.Gpu]] = defaultdict(list)
+    # Plain rows: this is read before every placement, and there may be thousands.
+    rows = Gpu.objects.filter(node__retired_at=None).exclude(state=GpuState.ABSENT)
+    for gpu_id, node_id, model, memory_bytes, state in rows.order_by("id").values_list(
+        "id", "node_id", "model", "memory_bytes", "state"
+    ):
+        found[node_id].append(
+            told.Gpu(
+                id=str(gpu_id),
+                model=model,
+                memory_bytes=memory_bytes,
+                free=_without(held[gpu_id]) if gpu_id in held else ((0, told.WHOLE_GPU),),
+                healthy=state == GpuState.OK,
+            )
+        )
+    return found
 
 
 def _held(now: datetime) -> dict[UUID, list[tuple[int, int]]]:
@@ -84,12 +101,8 @@ def _used() -> dict[UUID, tuple[int, int, int]]:
     return {node_id: (cpu, int(memory), int(disk)) for node_id, cpu, memory, disk in sums}
 
 
-def _machine(
-    node: Node,
-    held: dict[UUID, list[tuple[int, int]]],
-    used: dict[UUID, tuple[int, int, int]],
-) -> told.Node:
-    cpu, memory, disk = used.get(node.id, (0, 0, 0))
+def _machine(node: Node, gpus: list[told.Gpu], used: tuple[int, int, int]) -> told.Node:
+    cpu, memory, disk = used
     why_not = _why_not(node)
     return told.Node(
         id=str(node.id),
@@ -104,16 +117,7 @@ def _machine(
         labels=node.labels,
         schedulable=why_not is None,
         why_not=why_not,
-        gpus=tuple(
-            told.Gpu(
-                id=str(gpu.id),
-                model=gpu.model,
-                memory_bytes=gpu.memory_bytes,
-                free=_without(held.get(gpu.id, [])),
-                healthy=gpu.state == GpuState.OK,
-            )
-            for gpu in node.gpus.all()
-        ),
+        gpus=tuple(gpus),
     )
 
 

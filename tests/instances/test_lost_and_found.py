@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from portal.fleet import nodes
-from portal.fleet.models import Link
+from portal.fleet.models import Link, Node
 from portal.instances import limits
 from portal.instances.models import State
 from portal.tenants.scope import every_tenant
@@ -272,3 +272,16 @@ def test_replayed_and_reordered_reports_change_nothing(house: House) -> None:
 
     assert (house.moves(instance), house.billed_ms(instance)) == before
     assert house.busy_gpus() == 0
+
+
+def test_a_conflict_of_identities_loses_only_what_is_not_heard_of(house: House) -> None:
+    instance = house.run()
+    Node.objects.filter(id=house.rack.node.id).update(
+        link=Link.CONFLICT, last_seen_at=house.now
+    )
+    house.pass_time(seconds=30)
+    assert limits.lose_silent(now=house.now) == 0
+
+    house.pass_time(seconds=60)
+    assert limits.lose_silent(now=house.now) == 1
+    assert house.again(instance).state == State.LOST
