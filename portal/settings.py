@@ -246,6 +246,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
         "schedule": 3600.0,
     },
     "expire-invitations": {"task": "portal.tenants.tasks.expire", "schedule": 3600.0},
+    "forget-replies": {"task": "portal.api.tasks.forget_replies", "schedule": 3600.0},
 }
 
 # --- Nodes (seconds; reference: docs/agent.md) ---------------------------------------------------
