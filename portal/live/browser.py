@@ -10,6 +10,7 @@ import json
 import logging
 import time
 from typing import Any, Final
+from uuid import UUID
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -44,13 +45,16 @@ _decode = msgspec.json.Decoder(_Asked).decode
 class Page:
     """One open socket of one signed-in person."""
 
-    def __init__(self, session_key: str) -> None:
+    def __init__(self, session_key: str, user_id: UUID, is_operator: bool) -> None:
         self.session_key = session_key
+        self.user_id = user_id
+        self.is_operator = is_operator
         self.mailbox = Mailbox()
         self.topics: set[str] = set()
         self.end: asyncio.Future[tuple[int, str]] = asyncio.get_running_loop().create_future()
         self.checked_at = time.monotonic()
         self._wanted: set[str] = set()
+        self._depends_on: set[str] = set()
         self._check_is_due = asyncio.Event()
         self._garbage = 0
         self._greet()
@@ -85,6 +89,8 @@ class Page:
         """Tell the page that a thing changed; if it was rights, ask for them anew."""
         if kind == "member":
             self.check()
+        if topic not in self.topics:
+            return
         self._say((topic, kind, id), {"t": "changed", "topic": topic, "kind": kind, "id": id})
 
     def measured(self, topic: str, text: str) -> None:
@@ -133,20 +139,32 @@ class Page:
                 self._wanted.discard(topic)
                 self._leave(topic)
                 self._refuse(topic)
+            self._depend_on(grant.depends_on if self._wanted else frozenset())
             for topic in (grant.topics & self._wanted) - self.topics:
                 self.topics.add(topic)
                 hub.current().read(topic, self)
 
     def leave_all(self) -> None:
         """Hear nothing more."""
+        self._wanted.clear()
         for topic in list(self.topics):
             self._leave(topic)
+        self._depend_on(frozenset())
 
     def _leave(self, topic: str) -> None:
         if topic in self.topics:
             self.topics.discard(topic)
-            hub.current().leave(topic, self)
             self.mailbox.drop(topic)
+            if topic not in self._depends_on:
+                hub.current().leave(topic, self)
+
+    def _depend_on(self, topics: frozenset[str]) -> None:
+        """Listen for changes of rights, also on topics that the page itself does not ask for."""
+        for topic in topics - self._depends_on:
+            hub.current().read(topic, self)
+        for topic in self._depends_on - topics - self.topics:
+            hub.current().leave(topic, self)
+        self._depends_on = set(topics)
 
     def _refuse(self, topic: str) -> None:
         self._say(("refused", topic), {"t": "refused", "topic": topic})
@@ -196,11 +214,19 @@ class Pages:
         pages = list(self.open)
         if not pages:
             return
-        keys = {page.session_key for page in pages}
-        valid = await call(READERS, rights.signed_in, session_keys=keys, now=timezone.now())
+        sessions, people = await call(
+            READERS,
+            rights.standing,
+            session_keys={page.session_key for page in pages},
+            user_ids={page.user_id for page in pages},
+            now=timezone.now(),
+        )
         for page in pages:
-            if page.session_key not in valid:
+            if page.session_key not in sessions or page.user_id not in people:
                 page.finish(CLOSE_NOT_SIGNED_IN, "signed out")
+            elif page.is_operator != people[page.user_id]:
+                page.is_operator = people[page.user_id]
+                page.check()
 
 
 _pages: "WeakKeyDictionary[asyncio.AbstractEventLoop, Pages]" = WeakKeyDictionary()
@@ -212,12 +238,13 @@ async def application(scope: Message, receive: Receive, send: Send) -> None:
     await send({"type": "websocket.accept"})
     session = scope["session"]
     session_key: str | None = session.session_key
-    if session_key is None or not scope["user"].is_authenticated:
+    user = scope["user"]
+    if session_key is None or not user.is_authenticated:
         await close(send, CLOSE_NOT_SIGNED_IN, "not signed in")
         return
     loop = asyncio.get_running_loop()
     pages = _pages.get(loop) or _pages.setdefault(loop, Pages())
-    page = Page(session_key)
+    page = Page(session_key, user.pk, user.is_operator)
     pages.open.add(page)
     tasks = [
         loop.create_task(work)

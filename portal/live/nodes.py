@@ -15,6 +15,7 @@ from typing import Any, Final
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
+from django.conf import settings
 from django.db import DatabaseError
 from django.utils import timezone
 
@@ -31,8 +32,8 @@ from portal.live.threads import PULSE, REPORTS, call
 log = logging.getLogger(__name__)
 
 HELLO_S: Final = 10.0
-# A node sends heartbeats every 5 s; after this long its socket is a half-open one.
-SILENCE_S: Final = 30.0
+# Heartbeats come every 5 s; after this long without a frame a socket is a half-open one.
+SILENCE_S: Final = max(7.0, 2 * settings.NODE_STALE_SECONDS)
 _PULSE_S: Final = 1.0
 _SEEN_EVERY_S: Final = 4.0
 _CHECK_EVERY_S: Final = 5.0
@@ -83,7 +84,7 @@ class NodeSockets:
     def _end_dead(self, now: float) -> None:
         for session in self.sessions:
             if now - session.heard_at > SILENCE_S:
-                session.finish(1001, "nothing was heard for 30 s")
+                session.finish(1001, f"nothing was heard for {SILENCE_S:.0f} s")
             elif session.mailbox.blocked_s > BLOCKED_S or session.mailbox.is_overflowing:
                 session.finish(1013, "the node does not read")
 

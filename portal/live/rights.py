@@ -24,10 +24,14 @@ MOST_TOPICS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a session may hear of what it asked for; `is_signed_in` False: nothing, for ever."""
+    """What a session may hear of what it asked for; `is_signed_in` False: nothing, for ever.
+
+    `depends_on` names the organizations' topics on which a change of these rights is announced.
+    """
 
     is_signed_in: bool
     topics: frozenset[str] = frozenset()
+    depends_on: frozenset[str] = frozenset()
 
 
 def granted(*, session_key: str, topics: Collection[str]) -> Grant:
@@ -42,7 +46,7 @@ def granted(*, session_key: str, topics: Collection[str]) -> Grant:
     allowed = frozenset(
         topic for topic in topics if topic in organizations or _may_hear(user, topic)
     )
-    return Grant(is_signed_in=True, topics=allowed)
+    return Grant(is_signed_in=True, topics=allowed, depends_on=frozenset(organizations))
 
 
 def person(*, session_key: str) -> User | None:
@@ -55,10 +59,19 @@ def person(*, session_key: str) -> User | None:
     return user if isinstance(user, User) and user.is_active else None
 
 
-def signed_in(*, session_keys: Collection[str], now: datetime) -> set[str]:
-    """Return those of many sessions that still exist, in one query."""
+def standing(
+    *, session_keys: Collection[str], user_ids: Collection[UUID], now: datetime
+) -> tuple[set[str], dict[UUID, bool]]:
+    """Return which of many sessions still exist, and which people are not blocked.
+
+    Two queries for all. The people come with whether they are operators.
+    """
     found = Session.objects.filter(session_key__in=list(session_keys), expire_date__gt=now)
-    return set(found.values_list("session_key", flat=True))
+    people = User.objects.filter(pk__in=list(user_ids), is_active=True)
+    return (
+        set(found.values_list("session_key", flat=True)),
+        dict(people.values_list("pk", "is_operator")),
+    )
 
 
 def _may_hear(user: User, topic: str) -> bool:

@@ -100,14 +100,15 @@ class Postgres:
         """Start the server as a child process and wait until it answers. Raises UnableToStart."""
         self.prepare()
         account = _server_account()
-        child: subprocess.Popen[bytes] = subprocess.Popen(
-            self.command,
-            stdout=self.log.open("ab"),
-            stderr=subprocess.STDOUT,
-            cwd="/",
-            start_new_session=True,
-            **_as_user(account),
-        )
+        with self.log.open("ab") as log:
+            child: subprocess.Popen[bytes] = subprocess.Popen(
+                self.command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd="/",
+                start_new_session=True,
+                **_as_user(account),
+            )
         deadline = time.monotonic() + 60
         while not self.answers():
             if child.poll() is not None or time.monotonic() > deadline:
@@ -183,13 +184,14 @@ class Valkey:
             f"appendonly {'yes' if self.durable else 'no'}",
             "maxmemory-policy noeviction",
         ]
-        child = subprocess.Popen(
-            self.command,
-            stdin=subprocess.PIPE,
-            stdout=self.log.open("ab"),
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        with self.log.open("ab") as log:
+            child = subprocess.Popen(
+                self.command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         assert child.stdin is not None
         child.stdin.write("\n".join(lines).encode())
         child.stdin.close()

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import httpx
 import msgspec
+from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore
 from websockets.exceptions import ConnectionClosed
@@ -36,7 +37,9 @@ def joined(url: str, hostname: str = "gpu-1") -> Machine:
     """Let a machine join through the door, as an agent does."""
     _, secret = nodes.issue_join_token(now=now())
     machine = Machine(hostname)
-    answer = httpx.post(url + wire.JOIN_PATH, content=msgspec.json.encode(machine.request(secret)))
+    answer = httpx.post(
+        url + wire.JOIN_PATH, content=msgspec.json.encode(machine.request(secret)), timeout=60
+    )
     answer.raise_for_status()
     machine.node_id = uuid.UUID(msgspec.json.decode(answer.content, type=wire.JoinReply).node_id)
     return machine
@@ -154,7 +157,7 @@ def signed_in(person: User) -> str:
     """Sign a person in; return the key of the session."""
     store = SessionStore()
     store[SESSION_KEY] = str(person.pk)
-    store[BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"
+    store[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[0]
     store[HASH_SESSION_KEY] = person.get_session_auth_hash()
     store.create()
     assert store.session_key
@@ -162,9 +165,9 @@ def signed_in(person: User) -> str:
 
 
 @contextmanager
-def page(url: str, session_key: str | None, **options: Any) -> Iterator[Page]:
+def page(url: str, session_key: str | None, *, origin: str = "", **options: Any) -> Iterator[Page]:
     """Open the socket of a page."""
-    headers = {"Origin": url}
+    headers = {"Origin": origin or url}
     if session_key:
         headers["Cookie"] = f"sessionid={session_key}"
     with connect(
@@ -185,8 +188,7 @@ def closed(socket: ClientConnection, wait_s: float = WAIT_S) -> tuple[int, str]:
         while True:
             socket.recv(timeout=max(0.0, deadline - time.monotonic()))
     except ConnectionClosed as end:
-        assert end.rcvd is not None, "the line was cut without a word"
-        return end.rcvd.code, end.rcvd.reason
+        return (end.rcvd.code, end.rcvd.reason) if end.rcvd else (1006, "cut without a word")
 
 
 def eventually(claim: Any, wait_s: float = WAIT_S) -> None:
