@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet
+from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
@@ -157,7 +158,7 @@ class Instances(Endpoint):
         rows = actions.visible(actor=self.actor)
         states = request.query_params.getlist("state")
         if unknown := set(states) - set(State.values):
-            raise ValidationError({"state": [f"not a state: {', '.join(sorted(unknown))}"]})
+            raise ValidationError({"state": [_("Not a state: %s.") % ", ".join(sorted(unknown))]})
         if states:
             rows = rows.filter(state__in=states)
         if key := request.query_params.get("team"):
@@ -248,7 +249,7 @@ class Logs(Endpoint):
         """Ask its node for them."""
         tail = request.query_params.get("tail", "200")
         if not tail.isdecimal() or not 1 <= int(tail) <= 5000:
-            raise ValidationError({"tail": ["a number of lines from 1 to 5000"]})
+            raise ValidationError({"tail": [_("A number of lines from 1 to 5000.")]})
         text = actions.logs(actor=self.actor, instance_id=instance_id, tail=int(tail))
         return Response({"text": text})
 

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from asgiref.sync import sync_to_async
 from django.http import StreamingHttpResponse
 from django.http.response import HttpResponseBase
+from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
@@ -101,7 +102,9 @@ class Usage(Endpoint):
             if part
         ]
         if unknown := set(group_by) - set(_GROUPINGS):
-            raise ValidationError({"group_by": [f"not one of them: {', '.join(sorted(unknown))}"]})
+            raise ValidationError(
+                {"group_by": [_("Can't group by: %s.") % ", ".join(sorted(unknown))]}
+            )
         report = usage.report(
             actor=self.actor,
             start=start,
@@ -156,7 +159,7 @@ def span(endpoint: Endpoint) -> tuple[datetime, datetime]:
     start = moment(endpoint.request, "start") or month
     end = moment(endpoint.request, "end") or endpoint.now
     if end <= start:
-        raise ValidationError({"end": ["must be later than start"]})
+        raise ValidationError({"end": [_("Must be later than start.")]})
     return start, end
 
 
@@ -177,4 +180,4 @@ def _id(endpoint: Endpoint, name: str) -> UUID | None:
     try:
         return UUID(text) if text else None
     except ValueError as error:
-        raise ValidationError({name: ["not an id"]}) from error
+        raise ValidationError({name: [_("Not an id.")]}) from error
