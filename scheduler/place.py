@@ -188,19 +188,23 @@ def _keep_decisions(
     """Write each request's answer, and a Decision where the answer is new."""
     answers: list[Request] = []
     news: list[Decision] = []
+    told_anew: set[UUID] = set()
     for decision in decisions:
         request = waiting[decision.request_id]
         if decision.code == Code.PLACED and decision.request_id not in placed:
             continue  # the referee said no: the old answer stands until the next cycle
         args = dict(decision.args)
-        is_news = (request.reason_code, request.reason_args, request.position) != (
-            decision.code,
-            args,
-            decision.position,
-        ) or decision.request_id in placed
+        is_placed = decision.request_id in placed
+        is_reworded = (request.reason_code, request.reason_args) != (decision.code, args)
+        is_moved = request.position != decision.position
         is_old = request.decided_at is None or now - request.decided_at >= _REFRESH
-        if not (is_news or is_old):
+        if not (is_placed or is_reworded or is_moved or is_old):
             continue
+        is_news = is_placed or _gist(request.reason_code, request.reason_args) != _gist(
+            decision.code, args
+        )
+        if is_news or is_moved:
+            told_anew.add(request.organization_id)
         request.reason_code, request.reason_args = decision.code, args
         request.position, request.sooner = decision.position, list(decision.sooner)
         request.estimate, request.decided_at = as_json(decision.estimate), now
@@ -210,9 +214,18 @@ def _keep_decisions(
     fields = ["reason_code", "reason_args", "position", "sooner", "estimate", "decided_at"]
     Request.objects.bulk_update(answers, fields, batch_size=500)
     Decision.objects.bulk_create(news, batch_size=500)
-    for organization_id in sorted({row.organization_id for row in news}):
+    for organization_id in sorted(told_anew):
         topic = events.organization_topic(organization_id)
         events.announce(topic=topic, kind="queue", id=organization_id)
+
+
+def _gist(code: str, args: Mapping[str, int | str]) -> tuple[str, dict[str, int | str]]:
+    """Return what makes an answer another one; a row for every step of the queue would be noise."""
+    return code, {
+        name: value
+        for name, value in args.items()
+        if name != "ahead" and not name.startswith("sooner_")
+    }
 
 
 def as_json(estimate: Estimate | None) -> dict[str, float | str | None] | None:

@@ -92,9 +92,12 @@ def waiting() -> QuerySet[Request]:
     return Request.objects.filter(standing=Standing.PENDING).order_by("submitted_at", "id")
 
 
-def position(*, request: Request) -> int:
-    """Return a waiting request's place, from 1: as last planned, or till then at the end."""
-    if request.position is not None:
+def position(*, request: Request) -> int | None:
+    """Return a waiting request's place, from 1; None where it could never run.
+
+    Until it was planned for the first time this is the place behind those who came before.
+    """
+    if request.decided_at is not None:
         return request.position
     with every_tenant("a place in the queue counts everybody's requests"):
         ahead = Request.objects.filter(

@@ -276,9 +276,7 @@ def test_replayed_and_reordered_reports_change_nothing(house: House) -> None:
 
 def test_a_conflict_of_identities_loses_only_what_is_not_heard_of(house: House) -> None:
     instance = house.run()
-    Node.objects.filter(id=house.rack.node.id).update(
-        link=Link.CONFLICT, last_seen_at=house.now
-    )
+    Node.objects.filter(id=house.rack.node.id).update(link=Link.CONFLICT, last_seen_at=house.now)
     house.pass_time(seconds=30)
     assert limits.lose_silent(now=house.now) == 0
 
