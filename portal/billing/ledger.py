@@ -56,6 +56,7 @@ def post(
                     organization=organization,
                     idempotency_key=idempotency_key,
                     kind=kind,
+                    entry_count=len(lines),
                     memo=memo,
                     effective_at=effective_at,
                     booked_at=now,

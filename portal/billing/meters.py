@@ -5,6 +5,7 @@ grow, and starts another where the price changed. What was never proved is never
 Meters are addressed by what runs (`subject`, `run`), whoever it belongs to: a node reports for all.
 """
 
+import logging
 from collections.abc import Mapping
 from datetime import datetime
 from typing import ClassVar
@@ -17,7 +18,10 @@ from portal import events
 from portal.billing import periods, postings, prices
 from portal.billing.models import Meter, SegmentState
 from portal.errors import DomainError
+from portal.tenants.models import Organization
 from portal.tenants.scope import every_tenant
+
+log = logging.getLogger(__name__)
 
 _BY_SUBJECT = "meters are addressed by what runs"
 PRICE_CHANGE = "price change"  # what ends a segment, beside the causes that callers name
@@ -132,17 +136,28 @@ def close(
 def accrue(*, now: datetime) -> int:
     """Bring every organization's ledger up to its meters; return how many lines moved.
 
-    One transaction per organization, so that trouble with one never holds up the others' books.
-    Safe to run at any time, as often as one likes, in several workers at once.
+    Safe to run at any time, as often as one likes, in several workers at once. One transaction per
+    organization: trouble with one is raised only after the others' books are done.
     """
     moved = 0
+    failed: Exception | None = None
     for organization in postings.pending():
-        with transaction.atomic():
-            lines = postings.post(organization=organization, now=now)
-            if lines:
-                topic = events.organization_topic(organization.id)
-                events.announce(topic=topic, kind="usage", id=organization.id)
-        moved += lines
+        try:
+            moved += _post(organization, now)
+        except Exception as error:
+            log.exception("the ledger of %s was not brought up to date", organization.slug)
+            failed = error
+    if failed is not None:
+        raise failed
+    return moved
+
+
+@transaction.atomic
+def _post(organization: Organization, now: datetime) -> int:
+    moved = postings.post(organization=organization, now=now)
+    if moved:
+        topic = events.organization_topic(organization.id)
+        events.announce(topic=topic, kind="usage", id=organization.id)
     return moved
 
 

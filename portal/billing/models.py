@@ -169,6 +169,8 @@ class Transaction(models.Model):
     organization = models.ForeignKey(Organization, on_delete=models.PROTECT, related_name="+")
     idempotency_key = models.CharField(max_length=200, unique=True)
     kind = models.CharField(max_length=30)  # "usage", "reversal"
+    # How many entries it has: said once, so that none can be added to it later.
+    entry_count = models.PositiveSmallIntegerField()
     memo = models.CharField(max_length=200, blank=True)
     effective_at = models.DateTimeField()  # when it happened
     booked_at = models.DateTimeField()  # when we wrote it down

@@ -21,6 +21,7 @@ from portal.billing.costs import InstanceCost
 from portal.billing.models import Meter, Price, SegmentState
 from portal.billing.periods import Period
 from portal.billing.selection import Filters, Selection
+from portal.billing.snapshot import one_snapshot
 from portal.billing.unverified import silent_since
 from portal.money import Money, round_amount, to_decimal
 from portal.tenants.models import Member, Team
@@ -83,36 +84,8 @@ def report(
     """
     chosen = selection.seen_by(actor=actor, filters=filters)
     asked = _Asked(chosen, periods.to_ms(start), periods.to_ms(end), frozenset(group_by))
-    rows: dict[_Key, _Sum] = defaultdict(_Sum)
-    lines: dict[tuple[date, UUID], int] = defaultdict(int)
-    found = list(_pieces(asked))
-    prices = Price.objects.in_bulk({piece.price_id for piece in found})
-    for piece in found:
-        rows[piece.key].add(piece, prices[piece.price_id])
-        if piece.state == SegmentState.BILLED:
-            lines[piece.month, piece.price_id] += piece.milliseconds
-    for key, milliseconds in _unverified(asked, now):
-        rows[key].unverified_ms += milliseconds
-    currency = actor.organization.currency
-    total = sum(
-        (
-            round_amount(rating.cost(prices[price_id].per_hour, ms), prices[price_id].currency)
-            for (_month, price_id), ms in lines.items()
-        ),
-        Decimal(0),
-    )
-    named = _named(asked, rows, currency)
-    return Report(
-        start=periods.from_ms(asked.start),
-        end=periods.from_ms(asked.end),
-        rows=named,
-        total=Money(total, currency),
-        rounding=Money(total - sum((row.cost.amount for row in named), Decimal(0)), currency),
-        milliseconds=sum(row.milliseconds for row in named),
-        unverified_ms=sum(row.unverified_ms for row in named),
-        dropped_ms=sum(row.dropped_ms for row in named),
-        count=_count(asked),
-    )
+    with one_snapshot():
+        return _report(asked, now)
 
 
 def cost_of(*, subject: UUID, now: datetime) -> InstanceCost:
@@ -151,6 +124,39 @@ class _Asked:
             "starts": [periods.from_ms(start) for start, _end in clipped],
             "ends": [periods.from_ms(end) for _start, end in clipped],
         }
+
+
+def _report(asked: _Asked, now: datetime) -> Report:
+    rows: dict[_Key, _Sum] = defaultdict(_Sum)
+    lines: dict[tuple[date, UUID], int] = defaultdict(int)
+    found = list(_pieces(asked))
+    prices = Price.objects.in_bulk({piece.price_id for piece in found})
+    for piece in found:
+        rows[piece.key].add(piece, prices[piece.price_id])
+        if piece.state == SegmentState.BILLED:
+            lines[piece.month, piece.price_id] += piece.milliseconds
+    for key, milliseconds in _unverified(asked, now):
+        rows[key].unverified_ms += milliseconds
+    currency = asked.chosen.organization.currency
+    total = sum(
+        (
+            round_amount(rating.cost(prices[price_id].per_hour, ms), prices[price_id].currency)
+            for (_month, price_id), ms in lines.items()
+        ),
+        Decimal(0),
+    )
+    named = _named(asked, rows, currency)
+    return Report(
+        start=periods.from_ms(asked.start),
+        end=periods.from_ms(asked.end),
+        rows=named,
+        total=Money(total, currency),
+        rounding=Money(total - sum((row.cost.amount for row in named), Decimal(0)), currency),
+        milliseconds=sum(row.milliseconds for row in named),
+        unverified_ms=sum(row.unverified_ms for row in named),
+        dropped_ms=sum(row.dropped_ms for row in named),
+        count=_count(asked),
+    )
 
 
 @dataclass(frozen=True, slots=True)

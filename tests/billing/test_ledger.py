@@ -135,6 +135,7 @@ def entries(organization: Organization, *amounts: str) -> None:
             organization=organization,
             idempotency_key="raw",
             kind="raw",
+            entry_count=len(amounts),
             effective_at=NOW,
             booked_at=NOW,
         )
@@ -157,7 +158,22 @@ def test_the_database_refuses_a_transaction_that_does_not_balance(
 ) -> None:
     entries(organization, *amounts)
 
-    with pytest.raises(IntegrityError, match=r"fewer than two|sum to zero"), transaction.atomic():
+    with (
+        pytest.raises(IntegrityError, match=r"fewer than two|entries, not|sum to zero"),
+        transaction.atomic(),
+    ):
+        connection.cursor().execute("SET CONSTRAINTS ALL IMMEDIATE")
+    transaction.set_rollback(True)
+
+
+def test_no_entry_can_be_added_to_a_transaction_later(organization: Organization) -> None:
+    posted = post(organization)
+    with every_tenant("tests"):
+        for entry in Entry.objects.filter(transaction=posted):
+            entry.pk = None
+            entry.save()
+
+    with pytest.raises(IntegrityError, match="has 4 entries, not 2"), transaction.atomic():
         connection.cursor().execute("SET CONSTRAINTS ALL IMMEDIATE")
     transaction.set_rollback(True)
 
