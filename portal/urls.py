@@ -7,3 +7,5 @@ urlpatterns = [
     path("api/v1/", include("portal.api.urls")),
     path("", include("portal.web.urls")),
 ]
+
+handler500 = "portal.web.unavailable.server_error"

@@ -1,7 +1,6 @@
 """What all tests stand on: a real PostgreSQL and a real Valkey, started once, on loopback only."""
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -14,40 +13,6 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-_servers: list[subprocess.Popen[bytes]] = []
-_folder: str | None = None
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Start the servers before Django reads its settings; workers of xdist inherit them."""
-    global _folder
-    os.environ.setdefault("CORRAL_TESTING", "1")
-    os.environ.setdefault("STATIC_HASHED", "0")
-    if "CORRAL_TEST_SERVERS" in os.environ:
-        return
-    from portal.operate.embedded import Postgres, Valkey
-
-    _folder = tempfile.mkdtemp(prefix="corral-tests-")
-    postgres = Postgres(Path(_folder) / "postgres", durable=False)
-    valkey = Valkey(Path(_folder) / "valkey", durable=False)
-    _servers.extend([postgres.start(), valkey.start()])
-    os.environ |= {
-        "CORRAL_TEST_SERVERS": "1",
-        "DATABASE_URL": postgres.url,
-        "REDIS_URL": valkey.url,
-        "DATA_DIR": _folder,
-        "SECRET_KEY": "only-for-tests-and-never-anywhere-else",
-    }
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Stop what this process started."""
-    from portal.operate.embedded import stop
-
-    for child in reversed(_servers):
-        stop(child, sign=2)  # for PostgreSQL: a fast shutdown
-    if _folder:
-        shutil.rmtree(_folder, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True, scope="session")

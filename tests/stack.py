@@ -167,12 +167,16 @@ class Corral:
         what: str = "it",
         pause_s: float = 0.1,
     ) -> _T:
-        """Ask until the answer is true, and return it. A connection refused counts as not yet."""
+        """Ask until the answer is true, and return it. Refused connections and 503 count as not yet."""
         deadline = time.monotonic() + patience_s
         while True:
             try:
                 answer = question()
             except (urllib.error.URLError, ConnectionError, TimeoutError):
+                answer = None
+            except ApiError as error:
+                if error.status != 503:
+                    raise
                 answer = None
             if answer:
                 return answer

@@ -108,7 +108,8 @@ def _end(corral: Corral, token: str, instances: list[str]) -> None:
 
 
 def _billed_ms(corral: Corral, token: str, instance: str) -> int:
-    return int(_show(corral, token, instance)["cost"]["milliseconds"])
+    (row,) = corral.api("GET", f"usage?group_by=instance&instance={instance}", token)["results"]
+    return int(row["milliseconds"])
 
 
 def _run_ms(corral: Corral, instance: str) -> int:
