@@ -64,6 +64,7 @@ def record_all(*, batches: Sequence[Batch], now: datetime) -> int:
     """
     with connection.cursor() as cursor:
         cursor.execute(_ARRIVING)
+        cursor.execute("DELETE FROM arriving_sample")  # of an earlier call in this transaction
         with cursor.copy("COPY arriving_sample FROM STDIN") as copy:
             for batch in batches:
                 for row in _rows(batch, now):
