@@ -68,7 +68,7 @@ async def _until_told(config: Config) -> None:
 
 async def _run(config: Config) -> None:
     me = identity.load(config.state_dir, token=config.join) or await _join(config)
-    runtime = choice.open_runtime(config, node_id=me.node_id)
+    runtime = await in_thread(lambda: choice.open_runtime(config, node_id=me.node_id))
     log.info("node %s with the %s runtime", me.node_id, runtime.name)
     try:
         await Daemon(config, me, runtime).run()

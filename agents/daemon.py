@@ -22,6 +22,7 @@ from agents.identity import Identity
 from agents.link import Link, Timing
 from agents.runs import Run
 from agents.runtimes import Key, Observed, Runtime, RuntimeSilent, UnableToStart
+from agents.runtimes.shim import boot_id
 from agents.spool import Spool
 from agents.threads import in_thread
 
@@ -52,7 +53,7 @@ class Daemon:
         self._identity = identity
         self._runtime = runtime
         self._run_id = uuid.uuid4().hex
-        self._boot_id = machine.boot_id()
+        self._boot_id = boot_id()
         self._activity = Activity()
         self._spool = Spool(self._run_id)
         self._events: asyncio.Queue[events.Event] = asyncio.Queue()

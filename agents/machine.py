@@ -13,11 +13,6 @@ SIMULATED_MEMORY_PER_GPU = 192 * 2**30
 SIMULATED_DISK_PER_GPU = 1000 * 2**30
 
 
-def boot_id() -> str:
-    """Return the id that the kernel drew when the machine started."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
 def inventory(
     config: Config, gpus: list[wire.GpuInfo], driver: tuple[str | None, str | None]
 ) -> wire.Inventory:

@@ -8,6 +8,7 @@ import datetime as dt
 import os
 import re
 import resource
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -82,14 +83,8 @@ class DockerRuntime:
         problems = []
         for candidate in [address] if address else _addresses(name):
             try:
-                self._client = docker.DockerClient(base_url=candidate, timeout=CALL_SECONDS)
+                self._client = _connect(candidate)
             except SILENCES as error:
-                problems.append(f"{candidate}: {error}")
-                continue
-            try:
-                self._client.ping()
-            except SILENCES as error:
-                self._client.close()
                 problems.append(f"{candidate}: {error}")
             else:
                 return
@@ -261,6 +256,15 @@ class DockerRuntime:
     def _discard(self, container: docker.models.containers.Container) -> None:
         with contextlib.suppress(docker.errors.NotFound):
             container.remove(force=True, v=True)
+
+
+def _connect(address: str) -> docker.DockerClient:
+    if address.startswith("unix://"):
+        # The library leaks a socket for each attempt that fails, so try one of our own first.
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(CALL_SECONDS)
+            probe.connect(address.removeprefix("unix://"))
+    return docker.DockerClient(base_url=address, timeout=CALL_SECONDS)
 
 
 def _verify_command(container: docker.models.containers.Container) -> None:

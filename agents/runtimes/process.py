@@ -30,7 +30,7 @@ from agents.runtimes import (
     explain_exit,
     require_safe_id,
 )
-from agents.runtimes.shim import descendants, starttime
+from agents.runtimes.shim import boot_id, descendants, starttime
 
 START_SECONDS = 20.0
 # A supervisor that has left no trace after this long will not.
@@ -98,6 +98,8 @@ class ProcessRuntime:
         if not state or (directory / "exit.json").exists():
             return
         _write(directory / "stop.json", {"grace_s": grace_s})
+        if state["boot_id"] != boot_id():
+            return
         if starttime(state["shim_pid"]) == state["shim_starttime"]:
             os.kill(state["shim_pid"], signal.SIGTERM)
             return
@@ -207,7 +209,7 @@ class ProcessRuntime:
             container_id=f"process-{state['pid']}-{state['starttime']}",
             started_at_ms=state["started_at_ms"],
             ended_at_ms=end.get("ended_at_ms"),
-            outcome=None if is_live and not end else _outcome(spec, end),
+            outcome=None if is_live and not end else _outcome(spec, state, end),
             ports=ports,
             pid=state["pid"],
         )
@@ -227,7 +229,10 @@ def _has_begun(directory: Path) -> bool:
         time.sleep(0.05)
 
 
-def _outcome(spec: wire.InstanceSpec, end: dict[str, Any]) -> Outcome:
+def _outcome(spec: wire.InstanceSpec, state: dict[str, Any], end: dict[str, Any]) -> Outcome:
+    if not end and state["boot_id"] != boot_id():
+        sentence = "It ended when the machine restarted."
+        return Outcome(exit_code=None, code="rebooted", sentence=sentence)
     return explain_exit(
         end.get("exit_code"),
         memory_bytes=spec.memory_bytes,
@@ -237,7 +242,7 @@ def _outcome(spec: wire.InstanceSpec, end: dict[str, Any]) -> Outcome:
 
 def _is_alive(state: dict[str, Any]) -> bool:
     """Tell whether the supervisor or the command lives; a reused process id does not count."""
-    return any(
+    return state["boot_id"] == boot_id() and any(
         state[began] is not None and starttime(state[pid]) == state[began]
         for pid, began in (("shim_pid", "shim_starttime"), ("pid", "starttime"))
     )

@@ -70,6 +70,7 @@ class Supervisor:
                 "pid": self._child,
                 "starttime": starttime(self._child, even_if_ended=True),
                 "started_at_ms": time.time_ns() // 1_000_000,
+                "boot_id": boot_id(),
             },
         )
         os.write(ready, b"1")
@@ -241,6 +242,12 @@ def starttime(pid: int, *, even_if_ended: bool = False) -> int | None:
         return None if fields[0] in "ZX" and not even_if_ended else int(fields[19])
     except (OSError, ValueError, IndexError):
         return None
+
+
+def boot_id() -> str:
+    """Return the id that the kernel drew when the machine started."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
 
 
 def descendants(pid: int) -> list[int]:
