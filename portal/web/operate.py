@@ -59,7 +59,7 @@ def _held(rows: QuerySet[Node]) -> dict[UUID, int]:
     with every_tenant("operators see how full their machines are, not who fills them"):
         leases = Lease.objects.filter(gpu__node__in=rows, during__contains=datetime.now(UTC))
         for gpu_id, units in leases.values_list("gpu_id", "units"):
-            held[gpu_id] = held.get(gpu_id, 0) + sum(r.upper - r.lower for r in units)
+            held[gpu_id] = held.get(gpu_id, 0) + sum(high - low for low, high in units)
     return held
 
 

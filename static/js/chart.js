@@ -86,16 +86,15 @@ class Chart {
     const line = resolve("--line");
     const axis = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: "11px Geist, sans-serif" };
     const top = FLOOR_TOP[this.metric];
-    const clock = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
     return {
       width: this.element.clientWidth,
       height: 176,
-      padding: [8, 4, 0, 0],
+      padding: [8, 14, 0, 0],
       legend: { show: false },
       cursor: { points: { size: 6 }, drag: { x: false, y: false } },
       scales: { x: { time: true }, y: { range: (_u, _min, max) => [0, Math.max(top, (max ?? 0) * (this.metric === "util" ? 1 : 1.1))] } },
       axes: [
-        { ...axis, size: 26, values: (_u, ticks) => ticks.map((t) => clock.format(t * 1000)) },
+        { ...axis, size: 26, space: 72, values: (_u, ticks) => ticks.map(clockFor(ticks)) },
         { ...axis, size: 40 },
       ],
       series: [{}, ...this.gpus.map((uuid, i) => ({
@@ -146,6 +145,15 @@ function resolve(variable) {
   const colour = getComputedStyle(probe).color;
   probe.remove();
   return colour;
+}
+
+// Ticks closer than a minute need their seconds.
+function clockFor(ticks) {
+  const fine = ticks.length > 1 && ticks[1] - ticks[0] < 60;
+  const format = new Intl.DateTimeFormat(language, {
+    hour: "2-digit", minute: "2-digit", second: fine ? "2-digit" : undefined, hourCycle: "h23",
+  });
+  return (second) => format.format(second * 1000);
 }
 
 function faded(colour) {
