@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Literal, cast
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils.translation import gettext as _
+from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -70,6 +71,8 @@ class Endpoint(APIView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Authenticate, open the scope, and ask for what the method needs."""
         super().initial(request, *args, **kwargs)
+        if "%00" in request.get_full_path():  # no text in the database can hold it
+            raise ParseError(_("The address contains a NUL character."))
         actor = cast(TokenRequest, request).actor
         self._stack.enter_context(scope(organization=actor.organization))
         _check_organization(request, actor.organization)

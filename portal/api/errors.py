@@ -49,7 +49,7 @@ def respond(error: Exception, context: Mapping[str, Any]) -> Response:
         status, body = 404, _not_found()
     elif isinstance(error, PermissionDenied):
         status, body = 403, _body("forbidden", _("That is not allowed."))
-    elif isinstance(error, SuspiciousOperation):
+    elif isinstance(error, SuspiciousOperation | RecursionError):  # too long, or nested too deep
         status, body = 400, _body("bad_request", _("The request makes no sense."))
     elif isinstance(error, OperationalError | InterfaceError):
         log.warning("the database does not answer: %s", error)

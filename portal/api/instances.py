@@ -156,7 +156,8 @@ class Instances(Endpoint):
 
     def _asked(self, request: Request) -> QuerySet[InstanceRow]:
         rows = actions.visible(actor=self.actor)
-        states = request.query_params.getlist("state")
+        texts = request.query_params.getlist("state")
+        states = [state.upper() for text in texts for state in text.split(",") if state]
         if unknown := set(states) - set(State.values):
             raise ValidationError({"state": [_("Not a state: %s.") % ", ".join(sorted(unknown))]})
         if states:

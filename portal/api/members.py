@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from portal.api.endpoint import Endpoint
 from portal.api.pages import page
 from portal.api.schema import operation
-from portal.tenants import invitations, members, teams
+from portal.tenants import invitations, mail, members, teams
 from portal.tenants.models import Member as MemberRow
 from portal.tenants.models import Role
 
@@ -33,7 +33,7 @@ class MemberIn(serializers.Serializer[Any]):
 
 
 class InvitationOut(serializers.Serializer[Any]):
-    """An open invitation; its link is only in the letter."""
+    """An open invitation."""
 
     id = serializers.UUIDField()
     organization = serializers.UUIDField(source="organization_id")
@@ -43,6 +43,15 @@ class InvitationOut(serializers.Serializer[Any]):
     invited_by = serializers.UUIDField(source="invited_by_id", help_text="A member's id.")
     created_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField()
+
+
+class NewInvitationOut(InvitationOut):
+    """An invitation just sent."""
+
+    link = serializers.URLField(
+        allow_null=True,
+        help_text="As in the letter. Shown once: null when the request is repeated.",
+    )
 
 
 class InvitationIn(serializers.Serializer[Any]):
@@ -103,6 +112,7 @@ class Invitations(Endpoint):
     """`/invitations`."""
 
     needs = {"GET": "members.manage", "POST": "members.manage"}
+    shown_once = ("link",)
 
     @operation("list_invitations", "List the open invitations.", gives=InvitationOut, pages=True)
     def get(self, request: Request) -> Response:
@@ -113,7 +123,7 @@ class Invitations(Endpoint):
         "invite",
         "Invite a person by e-mail; again replaces the earlier link.",
         takes=InvitationIn,
-        gives=InvitationOut,
+        gives=NewInvitationOut,
         status=201,
     )
     def post(self, request: Request) -> Response:
@@ -129,7 +139,8 @@ class Invitations(Endpoint):
             team_id=team.id if team else None,
             now=self.now,
         )
-        return Response(InvitationOut(made).data, status=201)
+        link = mail.invitation_link(secret=made.secret)
+        return Response({**InvitationOut(made).data, "link": link}, status=201)
 
 
 class Invitation(Endpoint):

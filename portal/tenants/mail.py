@@ -10,6 +10,11 @@ from portal.tenants.models import Invitation, User
 from portal.tenants.scope import every_tenant
 
 
+def invitation_link(*, secret: str) -> str:
+    """Return the address at which an invitation is accepted."""
+    return f"{settings.PUBLIC_URL.rstrip('/')}/invitations/{secret}/"
+
+
 def send_invitation(*, invitation_id: str, secret: str) -> None:
     """Mail the link with `secret`; an invitation that is no longer open sends nothing."""
     with every_tenant("a letter is sent outside any request"):
@@ -34,7 +39,7 @@ def send_invitation(*, invitation_id: str, secret: str) -> None:
                 "invitation": invitation,
                 "inviter": inviter,
                 "organization": invitation.organization,
-                "link": f"{settings.PUBLIC_URL.rstrip('/')}/invitations/{secret}/",
+                "link": invitation_link(secret=secret),
             },
         )
     # A name with a line break in it must not become a second header.

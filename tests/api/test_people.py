@@ -1,7 +1,11 @@
 """Organizations, teams, members, invitations, tokens and quotas through the API."""
 
+from datetime import UTC, datetime
+
 import pytest
 
+from portal.errors import DomainError
+from portal.tenants import invitations
 from portal.tenants.models import Role, User
 from portal.tenants.scope import every_tenant
 from tests import factories as make
@@ -71,8 +75,11 @@ def test_invitations_are_sent_listed_and_closed(acme: Acme):
 
     assert made.status_code == 201
     assert made.json()["role"] == "MEMBER"
+    secret = made.json()["link"].rstrip("/").rpartition("/")[2]
+    assert secret not in str(listed)
+    with pytest.raises(DomainError, match="closed"):
+        invitations.find_invitation(secret=secret, now=datetime.now(UTC))
     assert [row["email"] for row in listed] == ["n@example.com"]
-    assert "secret" not in str(listed)
     assert closed.status_code == 204
     assert admin.get("invitations").json()["results"] == []
     assert admin.post("invitations", {"email": "nobody"}).status_code == 400
