@@ -140,6 +140,8 @@ class Agent:
                 self._forget(key)
             elif run.must_be_listed(asked_at):
                 self._runs[key] = run.vanished(now.wall_ms)
+            elif run.is_stray:
+                self._runs[key] = msgspec.structs.replace(run, is_stray=False)
 
     def _take_start_end(
         self, key: Key, code: str | None, sentence: str | None, now: Moment
@@ -187,6 +189,8 @@ class Agent:
 
     def _settle(self, key: Key, run: Run, now: Moment) -> list[Instruction]:
         """Stop, kill or remove one known run, if that is due."""
+        if run.is_stray:
+            return self._end_stray(key, run, now)
         if run.is_finished:
             return self._remove(key, run, now)
         reason = self._reason_to_stop(key, run, now)
@@ -204,6 +208,12 @@ class Agent:
             self._runs[key] = msgspec.structs.replace(run, cancel_asked=True)
             return [CancelStart(key)]
         return self._stop_or_kill(key, run, now)
+
+    def _end_stray(self, key: Key, run: Run, now: Moment) -> list[Instruction]:
+        if run.kill_at is not None and now.mono < run.kill_at:
+            return []
+        self._runs[key] = msgspec.structs.replace(run, kill_at=now.mono + KILL_AGAIN_S)
+        return [Stop(key, 0.0)]
 
     def _remove(self, key: Key, run: Run, now: Moment) -> list[Instruction]:
         # A newer start does not erase at once: the end of this one is evidence for the bill.

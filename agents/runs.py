@@ -38,6 +38,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     stop_asked_at: float | None = None
     kill_at: float | None = None
     removed_at: float | None = None
+    is_stray: bool = False
 
     @classmethod
     def waiting(cls, spec: wire.InstanceSpec, mono: float, wall_ms: int) -> Self:
@@ -83,7 +84,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def may_hold_gpus(self) -> bool:
         """Tell whether the run has, or may have, its GPUs in its hands."""
-        return not self.is_finished and not self.is_waiting
+        return self.is_stray or not (self.is_finished or self.is_waiting)
 
     def age_s(self, mono: float, wall_ms: int) -> float:
         """Return the seconds since it started or, before that, since it is known."""
@@ -93,7 +94,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     def must_be_listed(self, asked_at: float) -> bool:
         """Tell whether a list asked for at `asked_at` must show this run if it exists."""
-        return self.may_hold_gpus and not self.start_in_flight and asked_at > self.settled_at
+        is_there = self.may_hold_gpus and not self.is_finished and not self.start_in_flight
+        return is_there and asked_at > self.settled_at
 
     def status(self) -> wire.InstanceStatus:
         """Return what the portal is told."""
@@ -126,6 +128,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             stop_asked_at=None,
             kill_at=None,
             removed_at=None,
+            is_stray=False,
         )
 
     # -- starting --------------------------------------------------------------------------------
@@ -228,6 +231,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         if self.start_in_flight:
             # Not usable before the start has been verified.
             return msgspec.structs.replace(self, container_id=one.container_id)
+        if self.is_finished and self.reason_code != "vanished":
+            # It is over, whatever a failed clean-up has left behind.
+            return msgspec.structs.replace(self, is_stray=one.is_live)
         changed = msgspec.structs.replace(
             self,
             has_started=True,
@@ -237,11 +243,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             progress=None,
         )
         if one.is_live:
-            if self.stop_code is not None and not self.is_finished:
+            if self.stop_code is not None:
                 return changed._in_phase("stopping", wall_ms)
-            return msgspec.structs.replace(
-                changed, reason=None, reason_code=None, exit_code=None, stop_code=None
-            )._in_phase("running", one.started_at_ms or wall_ms)
+            return msgspec.structs.replace(changed, reason=None, reason_code=None)._in_phase(
+                "running", one.started_at_ms or wall_ms
+            )
         if self.is_finished:
             return self
         return changed._ended(one, wall_ms)

@@ -240,6 +240,49 @@ def test_a_container_removed_by_hand_fails_with_the_reason() -> None:
     assert stage.later(1) == []
 
 
+def test_what_vanished_and_is_seen_again_lives_on() -> None:
+    stage = Stage()
+    stage.running(spec())
+    stage.time += 1
+    stage.see()
+
+    stage.see(live(spec()))
+
+    assert (stage.status().phase, stage.status().reason) == ("running", None)
+    assert stage.status().started_at_ms == WALL
+
+
+def test_what_a_failed_start_left_behind_is_killed_and_never_called_running() -> None:
+    stage = Stage()
+    stage.open()
+    stage.see()
+    stage.want(spec(), spec("b", gpus=[wire.GpuShare(uuid=OTHER)]))
+    stage.tell(events.StartEnded(("i", 1), "gpu_not_visible", "It sees no GPU."))
+
+    killed = stage.see(live(spec()))
+    patient = stage.later(29)
+    again = stage.later(1)
+    waits = stage.want(spec("c"))
+    gone = stage.see()
+
+    assert killed == again == [events.Stop(("i", 1), 0.0)]
+    assert patient == []
+    assert stage.status().phase == "failed"
+    assert events.Start(spec("c")) not in waits
+    assert events.Start(spec("c")) in gone
+
+
+def test_a_stop_that_the_agent_did_not_survive_is_asked_again() -> None:
+    stage = Stage()
+    stage.running(spec())
+    stage.want(spec(wanted="stop"))
+
+    successor = stage.restarted()
+
+    assert successor.see(live(spec())) == [events.Stop(("i", 1), 10.0)]
+    assert successor.status().phase == "stopping"
+
+
 def test_a_list_from_before_the_start_proves_nothing() -> None:
     stage = Stage()
     stage.open()
