@@ -88,6 +88,9 @@ def test_in_whatever_order_and_how_often_the_same_is_stored(host: Node, order: l
 def test_gpus_of_another_node_and_unknown_ones_are_passed_over(host: Node) -> None:
     other = node(gpus=1)
     said = [sample(uuids(other)[0], NOW), sample("GPU-unknown", NOW), sample(uuids(host)[0], NOW)]
+    said += [
+        sample(strange, NOW) for strange in ("", "\\N", "a\tb", "\n\\.\n", "\0", "好", "x" * 999)
+    ]
 
     assert samples.record(node_id=host.pk, samples=said, now=NOW) == 1
     assert not stored(other)
