@@ -20,6 +20,7 @@ from portal.tenants.roles import Actor
 from portal.web import answers
 from portal.web.access import MemberRequest, member_page
 from portal.web.forms import Styled
+from portal.web.templatetags.ui import gpus
 
 _PAGE = 50
 VERBS: Mapping[str, Promise] = {
@@ -129,9 +130,15 @@ def _sentence(verb: str) -> Promise | str:
 
 
 def _details(event: AuditEvent) -> list[tuple[str, object]]:
-    """Return what else was written down, without what nobody can read."""
+    """Return what else was written down, without what is empty."""
     return [
-        (name.replace("_", " "), ", ".join(map(str, value)) if isinstance(value, list) else value)
+        (name.replace("_", " "), _value(event.verb, value))
         for name, value in event.details.items()
         if value not in (None, "", [], {})
     ]
+
+
+def _value(verb: str, value: object) -> object:
+    if verb == "quota.set" and isinstance(value, int):
+        return _("%(gpus)s GPUs") % {"gpus": gpus(value)}
+    return ", ".join(map(str, value)) if isinstance(value, list) else value

@@ -7,14 +7,13 @@ from uuid import UUID
 
 from django.http import HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect
-from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST
 
 from portal.errors import DomainError
-from portal.tenants import invitations, members, roles
+from portal.tenants import invitations, mail, members, roles
 from portal.tenants.models import Member, Role, Team, TeamMember
 from portal.tenants.roles import Permission, Reach
 from portal.web import answers, once
@@ -55,8 +54,7 @@ def index(request: MemberRequest) -> HttpResponse:
                 raise
             refusal = error
         else:
-            path = reverse("invitation", args=[invitation.secret])
-            once.keep(request, _LINK, request.build_absolute_uri(path))
+            once.keep(request, _LINK, mail.invitation_link(secret=invitation.secret))
             sentence = _("The invitation is on its way to %(email)s.") % form.cleaned_data
             return answers.done(request, sentence, "members", request.actor.organization.slug)
     context = {"form": form, "refusal": refusal, "link": once.take(request, _LINK)}

@@ -16,7 +16,7 @@ from portal.billing import table as files
 from portal.billing.usage import Report
 from portal.instances.models import Flavor
 from portal.tenants.roles import Actor
-from portal.web import answers, usage_table
+from portal.web import answers, usage_links, usage_table
 from portal.web.access import MemberRequest, member_page
 from portal.web.usage_form import Span, UsageForm, this_month
 
@@ -71,18 +71,14 @@ def _figures(form: UsageForm, span: Span, report: Report, now: datetime) -> dict
             names=names,
             query=form.query,
         ),
-        "chart": usage_table.chart(report, organization=organization, now=now),
+        "chart": usage_table.chart(report, organization=organization),
         "instance_name": _instance_name(form, report),
-        "without_instance": _without(form, "instance"),
+        "without_instance": usage_links.without(form, "instance"),
+        "is_open": form.is_narrowed,
+        **usage_links.of(form, span),
         "table_url": f"{address}?{form.query.urlencode()}",
         "intervals_url": f"{address}?{whole.urlencode()}",
     }
-
-
-def _without(form: UsageForm, name: str) -> str:
-    query = form.query.copy()
-    query.pop(name, None)
-    return f"?{query.urlencode()}"
 
 
 def _instance_name(form: UsageForm, report: Report) -> str:

@@ -102,7 +102,9 @@ class UsageForm(Styled):
 
     def __init__(self, query: QueryDict, *, actor: Actor, **kwargs: Any) -> None:
         self.query = _with_defaults(query)
-        super().__init__(self.query, auto_id="usage_%s", **kwargs)
+        given = self.query.copy()
+        given.setlist("by", [name for name in self.query.getlist("by") if name])  # "by=": ungrouped
+        super().__init__(given, auto_id="usage_%s", **kwargs)
         self.actor = actor
         everyone = [("", _("All"))]
         self._choose("team", [*everyone, *_teams(actor)])
@@ -154,6 +156,16 @@ class UsageForm(Styled):
         asked = self.cleaned_data["by"]
         ordered: tuple[Grouping, ...] = ("day", "team", "member", "flavor", "instance")
         return [name for name in ordered if name in asked]
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether something more than a month and one grouping was asked for."""
+        values = self.cleaned_data
+        return (
+            values["period"] == "custom"
+            or len(values["by"]) > 1
+            or bool(values["team"] or values["member"] or values["flavor"])
+        )
 
     @property
     def filters(self) -> Filters:

@@ -6,7 +6,7 @@ the column sums to the total that the invoice will have. Files hold the exact am
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date
 from decimal import Decimal
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -86,7 +86,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Costs by day, every day of the period so far; `most` is the dearest day's."""
+    """Costs by day, every day of the period; `most` is the dearest day's."""
 
     bars: tuple[Bar, ...]
     first: date
@@ -132,15 +132,14 @@ def table(
     )
 
 
-def chart(report: Report, *, organization: Organization, now: datetime) -> Chart | None:
+def chart(report: Report, *, organization: Organization) -> Chart | None:
     """Draw the rows of a report that was grouped by day, among others; None without any."""
     by_day: dict[date, Decimal] = {}
     for row in report.rows:
         if row.day is not None:
             by_day[row.day] = by_day.get(row.day, Decimal(0)) + row.cost.amount
-    end = min(periods.to_ms(report.end), periods.to_ms(now) + 1)
-    zone = ZoneInfo(organization.billing_zone)
-    days = periods.days(start=periods.to_ms(report.start), end=end, zone=zone)
+    start, end = periods.to_ms(report.start), periods.to_ms(report.end)
+    days = periods.days(start=start, end=end, zone=ZoneInfo(organization.billing_zone))
     if not by_day or not days:
         return None
     most = max(by_day.values())
