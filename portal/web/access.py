@@ -20,7 +20,7 @@ from portal.tenants.scope import scope
 class SignedRequest(HttpRequest):
     """A request of somebody signed in."""
 
-    user: User  # type: ignore[assignment]
+    user: User
 
 
 class MemberRequest(SignedRequest):
@@ -35,7 +35,7 @@ View = Callable[..., HttpResponseBase]
 def signed_page(view: View) -> View:
     """Open only to people signed in; others are asked to sign in and come back."""
     view.door = "signed"  # type: ignore[attr-defined]
-    return cast(View, login_required(view))
+    return login_required(view)
 
 
 def member_page(permission: Permission | None = None) -> Callable[[View], View]:

@@ -1,6 +1,6 @@
 """Every page's path, in the order of the navigation."""
 
-from django.urls import include, path
+from django.urls import URLPattern, URLResolver, include, path
 
 from portal.web import (
     audit,
@@ -22,7 +22,7 @@ from portal.web import (
     usage,
 )
 
-_instance = [
+_instance: list[URLPattern | URLResolver] = [
     path("", instances.show, name="instance"),
     path("logs/", instances.logs, name="instance-logs"),
     path("events/", instances.story, name="instance-events"),
@@ -33,7 +33,7 @@ _instance = [
     path("terminate/", instances.terminate, name="instance-terminate"),
     path("stop-at/", instances.stop_at, name="instance-stop-at"),
 ]
-_organization = [
+_organization: list[URLPattern | URLResolver] = [
     path("", dashboard.show, name="dashboard"),
     path("instances/", instances.index, name="instances"),
     path("instances/new/", launch.form, name="launch"),
@@ -59,7 +59,7 @@ _organization = [
     path("audit/", audit.index, name="audit"),
     path("settings/", organization.settings, name="organization"),
 ]
-_operate = [
+operator_pages: list[URLPattern | URLResolver] = [
     path("nodes/", operate.index, name="nodes"),
     path("nodes/join/", operate.join, name="nodes-join"),
     path("nodes/<uuid:node_id>/", operate.show, name="node"),
@@ -73,7 +73,7 @@ urlpatterns = [
     path("organizations/new/", home.new_organization, name="organization-new"),
     path("invitations/<str:secret>/", invitations.accept, name="invitation"),
     path("o/<slug:slug>/", include(_organization)),
-    path("operate/", include(_operate)),
+    path("operate/", include(operator_pages)),
     path("profile/", profile.show, name="profile"),
     path("profile/appearance/", profile.appearance, name="appearance"),
     path("account/", include("allauth.account.urls")),
