@@ -11,11 +11,13 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
+from portal.billing.costs import InstanceCost, Stretch
 from portal.errors import DomainError
 from portal.fleet.models import GpuState, Link
 from portal.money import Money
 from portal.web import answers, looks
 from portal.web.forms import CordonForm, TokenForm
+from portal.web.usage_table import Bar, Chart
 
 _POINTS = 300
 _GPUS = [SimpleNamespace(uuid=f"GPU-sample-{i}", index=i, model="H100 SXM 80GB") for i in range(8)]
@@ -58,6 +60,8 @@ def show(request: HttpRequest) -> HttpResponse:
                 help=_("Stop an instance, or ask the team's admin."),
             ),
             "page": Paginator(range(200), 50).get_page(2),
+            "chart": _chart(now),
+            "bill": _bill(now),
         },
     )
 
@@ -87,6 +91,24 @@ def _meters() -> list[dict[str, Any]]:
         }
         for number, (percent, limit) in enumerate(rows, 1)
     ]
+
+
+def _chart(now: datetime) -> Chart:
+    heights = [round(50 + 50 * math.sin(day / 3), 1) for day in range(30)]
+    bars = tuple(Bar(day, 100 - high, high, f"{high} %") for day, high in enumerate(heights))
+    last = now.date()
+    return Chart(bars, last - timedelta(days=29), last, Money(Decimal("371.40"), "USD"))
+
+
+def _bill(now: datetime) -> InstanceCost:
+    price, hour = Money(Decimal("2.49"), "USD"), 3_600_000
+    begun, lost = now - timedelta(hours=2), now - timedelta(hours=1)
+    words = (_("It is ready to use."), _("Its machine does not answer."))
+    stretches = (
+        Stretch(1, begun, lost, hour, price, True, price, *words),
+        Stretch(1, lost, now, hour, price, False, Money(Decimal(0), "USD"), words[1], words[1]),
+    )
+    return InstanceCost(price, hour, 0, hour, stretches)
 
 
 def _gpu(gpu: SimpleNamespace) -> dict[str, Any]:
