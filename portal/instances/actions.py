@@ -102,13 +102,9 @@ def launch(
             member=actor.member,
             flavor=chosen,
             image=ran,
-            name=wish.name,
-            command=list(wish.command),
-            env=dict(wish.env),
-            priority=wish.priority,
-            stop_at=wish.stop_at,
             created_at=now,
             run=1,
+            **wish.fields(),
         )
         instance.request = _submit(instance, now)
         _write_new(instance, actor, now)

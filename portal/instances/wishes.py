@@ -42,6 +42,16 @@ class Wish:
     priority: int
     stop_at: datetime | None
 
+    def fields(self) -> dict[str, Any]:
+        """Return them as fields of an instance."""
+        return {
+            "name": self.name,
+            "command": list(self.command),
+            "env": dict(self.env),
+            "priority": self.priority,
+            "stop_at": self.stop_at,
+        }
+
 
 def check(
     *,
