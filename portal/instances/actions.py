@@ -167,6 +167,8 @@ def start(*, actor: Actor, instance_id: UUID, now: datetime) -> Instance:
     with scope(organization=actor.organization), transaction.atomic():
         instance = get(actor=actor, instance_id=instance_id)
         _require_manage(actor, instance)
+        # It takes of the team's limit anew: who has left the team can't.
+        roles.require(actor, "instances.launch", team_id=instance.team_id)
         # The quota's lock comes before the instance's, as in a launch.
         quotas.lock(organization_id=instance.organization_id)
         lifecycle.lock(instance)

@@ -9,10 +9,10 @@ import pytest
 
 from portal.billing.prices import UnableToPrice
 from portal.errors import DomainError, NotFound
-from portal.instances import actions, catalogue
+from portal.instances import actions, catalogue, limits
 from portal.instances.models import State
 from portal.tenants.access import actor_for_member
-from portal.tenants.models import AuditEvent, Role
+from portal.tenants.models import AuditEvent, Role, TeamMember
 from portal.tenants.roles import Actor, UnableToAct
 from portal.tenants.scope import every_tenant, scope
 from scheduler import quotas
@@ -63,6 +63,21 @@ def test_who_may_look_may_not_touch(house: House, verb: str) -> None:
     assert house.again(instance).state == State.RUNNING
 
 
+def test_who_left_the_team_may_end_his_instance_there_and_not_start_it_again(
+    house: House,
+) -> None:
+    instance = house.run()
+    with every_tenant("tests"):
+        TeamMember.objects.filter(member=house.actor.member).delete()
+    house.actor = actor_for_member(member=house.actor.member)
+
+    house.stop(instance)
+    house.rack.obey(house.now)
+    assert house.again(instance).state == State.STOPPED
+    with pytest.raises(UnableToAct):
+        house.start(instance)
+
+
 def test_finance_and_members_of_other_teams_see_no_machine(house: House) -> None:
     instance = house.run()
     other_team = make.team(house.organization)
@@ -78,8 +93,6 @@ def test_finance_and_members_of_other_teams_see_no_machine(house: House) -> None
 
 def test_own_instances_stay_visible_outside_their_team_and_to_admins(house: House) -> None:
     instance = house.run()
-    with every_tenant("tests"):
-        house.team.__class__.objects.get(id=house.team.id)
     for seer in (
         actor_for_member(member=house.actor.member),
         actor_of(house, Role.ADMIN),
@@ -214,6 +227,48 @@ def test_a_second_start_is_refused_and_counts_nothing(house: House) -> None:
     assert refusal.value.code == "already_started"
     assert house.counted() == 1
     assert house.again(instance).run == 2
+
+
+def set_limit(house: House, gpus: float) -> None:
+    quotas.set_limit(
+        actor=actor_of(house, Role.ADMIN), milli_gpus=round(gpus * 1000), now=house.now
+    )
+
+
+def test_a_stop_gives_the_limit_back_and_a_start_needs_it_again(house: House) -> None:
+    set_limit(house, 1)
+    first = house.run()
+    house.stop(first)
+    house.rack.obey(house.now)
+
+    second = house.run()
+
+    assert house.again(second).state == State.RUNNING
+    with pytest.raises(quotas.UnableToReserve):
+        house.start(first)
+    assert house.again(first).state == State.STOPPED
+    assert house.again(first).run == 1
+
+
+def test_instances_on_a_silent_machine_still_count(house: House) -> None:
+    set_limit(house, 1)
+    house.run()
+    house.rack.go_silent()
+    limits.lose_silent(now=house.now)
+
+    with pytest.raises(quotas.UnableToReserve):
+        house.launch()
+
+
+def test_a_failed_start_gives_the_limit_back(house: House) -> None:
+    set_limit(house, 1)
+    instance = house.launch()
+    house.plan()
+    house.rack.listen()
+    house.rack.say(instance, "failed", house.now, reason_code="image_not_found", reason="No.")
+    house.rack.report(house.now)
+
+    assert house.launch().state == State.QUEUED
 
 
 def test_every_act_is_written_down(house: House) -> None:
