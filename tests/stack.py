@@ -167,7 +167,7 @@ class Corral:
         what: str = "it",
         pause_s: float = 0.1,
     ) -> _T:
-        """Ask until the answer is true, and return it. Refused connections and 503 count as not yet."""
+        """Ask until the answer is true; a refused connection and a 503 count as not yet."""
         deadline = time.monotonic() + patience_s
         while True:
             try:

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.stack import Corral
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 pytestmark = [pytest.mark.slow]
 
 # What to look for in the command lines of the processes of `manage.py up`.
@@ -30,7 +32,7 @@ def corral() -> Iterator[Corral]:
         yield running
 
 
-def test_all_heal_without_a_hand_and_the_bill_equals_the_run_time(corral: Corral) -> None:
+def test_all_heal_without_a_hand_and_no_millisecond_is_lost_or_billed_twice(corral: Corral) -> None:
     token = corral.token("user@meadow.test")
     instances = [_launch(corral, token, name) for name in ("first", "second")]
     _wait_until_running(corral, token, instances)
@@ -50,9 +52,11 @@ def test_all_heal_without_a_hand_and_the_bill_equals_the_run_time(corral: Corral
         _end(corral, token, [third])
 
     assert {one: _show(corral, token, one)["started_at"] for one in instances} == began
-    _end(corral, token, instances)
+    asked = _end(corral, token, instances)
     for one in instances:
-        assert _billed_ms(corral, token, one) == _run_ms(corral, one)
+        # The bill reaches from the node's word that it ran to the wish that it ends.
+        assert _billed_ms(corral, token, one) == _ms(asked[one]) - _ms(began[one])
+        assert _started_ms(corral, one) == _ms(began[one])
 
 
 def test_ctrl_c_leaves_no_process_behind(corral: Corral) -> None:
@@ -93,18 +97,22 @@ def _wait_until_running(corral: Corral, token: str, instances: list[str]) -> Non
         )
 
 
-def _end(corral: Corral, token: str, instances: list[str]) -> None:
+def _end(corral: Corral, token: str, instances: list[str]) -> dict[str, str]:
+    """Terminate them, wait for the end, and return when each was told."""
+    asked = {}
     for one in instances:
-        corral.wait(
+        answer: dict[str, Any] = corral.wait(
             lambda i=one: corral.api("POST", f"instances/{i}/terminate", token, {}),  # type: ignore[misc]
             what="terminate to be accepted",
         )
+        asked[one] = str(answer["since"])
     for one in instances:
         corral.wait(
             lambda i=one: _show(corral, token, i)["state"] == "TERMINATED",  # type: ignore[misc]
             patience_s=60,
             what=f"{one} to end",
         )
+    return asked
 
 
 def _billed_ms(corral: Corral, token: str, instance: str) -> int:
@@ -112,12 +120,15 @@ def _billed_ms(corral: Corral, token: str, instance: str) -> int:
     return int(row["milliseconds"])
 
 
-def _run_ms(corral: Corral, instance: str) -> int:
-    """Return the run time by the node's own records."""
+def _started_ms(corral: Corral, instance: str) -> int:
+    """Return when it started, by the node's own records."""
     (folder,) = (corral.data / "nodes").glob(f"*/instances/{instance}-*")
-    began = json.loads((folder / "shim.json").read_text())["started_at_ms"]
-    ended = json.loads((folder / "exit.json").read_text())["ended_at_ms"]
-    return int(ended) - int(began)
+    return int(json.loads((folder / "shim.json").read_text())["started_at_ms"])
+
+
+def _ms(moment: str) -> int:
+    """Return whole milliseconds since the epoch; what is billed is cut to them, too."""
+    return (datetime.fromisoformat(moment) - EPOCH) // timedelta(milliseconds=1)
 
 
 def _command_lines() -> list[str]:
