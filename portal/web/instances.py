@@ -60,9 +60,11 @@ def _list_prices(request: MemberRequest, now: datetime) -> dict[str, Money]:
 
 
 def _parts(template: str, *names: str) -> dict[str, str]:
-    return {"instance-state": "instances/state.html"} | {
-        name: f"{template}#{name}" for name in names
+    shared = {
+        "instance-acts": "instances/acts.html",
+        "instance-state": "instances/state.html",
     }
+    return shared | {name: f"{template}#{name}" for name in names}
 
 
 def _row(instance: Instance, per_hour: dict[str, Money]) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 
+from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils import translation
 from django.utils.cache import patch_cache_control, patch_vary_headers
 from django.views.defaults import page_not_found
@@ -40,7 +42,7 @@ class PageMiddleware:
         if is_page and (language := getattr(request.user, "language", "")):
             translation.activate(language)
             request.LANGUAGE_CODE = translation.get_language() or language
-        response = self.get_response(request)
+        response = _signed_out(request, self.get_response(request))
         response.headers.setdefault("Content-Security-Policy", POLICY)
         response.headers.setdefault(
             "Permissions-Policy", "camera=(), geolocation=(), microphone=()"
@@ -66,3 +68,11 @@ class PageMiddleware:
             request, "refused.html", {"refusal": exception}, status=exception.status
         )
         return response
+
+
+def _signed_out(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+    """Have a page whose session is over reload itself: a sign-in page is no fragment of it."""
+    is_fragment = request.headers.get("HX-Request") == "true"
+    if is_fragment and response.get("Location", "").startswith(reverse(settings.LOGIN_URL)):
+        return HttpResponse(headers={"HX-Refresh": "true"})
+    return response

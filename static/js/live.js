@@ -50,11 +50,10 @@ function greeted() {
   clearTimeout(bannerTimer);
   bannerTimer = 0;
   banner("");
-  if (wasDown) {
-    wasDown = false;
-    say(words.live);
-    resync();
-  }
+  if (wasDown) say(words.live);
+  wasDown = false;
+  // What changed since the page was drawn, or while the line was down, was not heard.
+  resync();
 }
 
 function subscribe() {

@@ -14,6 +14,7 @@ from tests.web.place import Place
 PARTS = [
     ("dashboard", False, "dashboard-body"),
     ("instances", False, "instance-rows"),
+    ("instance", True, "instance-acts"),
     ("instance", True, "instance-state"),
     ("instance", True, "instance-cost"),
     ("instance", True, "instance-figures"),
@@ -69,6 +70,15 @@ def test_a_target_that_is_no_part_gets_the_page(place: Place) -> None:
 
     assert "<html" in response.content.decode()
     assert "HX-Target" in response["Vary"]
+
+
+def test_a_fragment_asked_for_after_signing_out_reloads_the_page(place: Place, client: Any) -> None:
+    url = reverse("instances", args=[place.slug])
+
+    response = client.get(url, headers={"HX-Request": "true", "HX-Target": "instance-rows"})
+
+    assert response["HX-Refresh"] == "true"
+    assert response.content == b""
 
 
 def state_of(place: Place) -> Any:
