@@ -87,7 +87,7 @@ def ls(client: Client, typed: Namespace) -> Answer:
             row["flavor"],
             row["team_name"],
             tables.money(row["price_per_hour"]),
-            tables.money(row["cost"]),
+            tables.cost(row["cost"]),
             tables.moment(row["since"]),
         )
         for row in rows
@@ -110,7 +110,7 @@ def show(client: Client, typed: Namespace) -> Answer:
             (_("Image"), row["image"]),
             (_("Machine"), row["node_name"] or "–"),
             (_("Price per hour"), tables.money(row["price_per_hour"])),
-            (_("Cost so far"), tables.money(row["cost"])),
+            (_("Cost so far"), tables.cost(row["cost"])),
             (_("Stops at"), tables.moment(row["stop_at"])),
         ]
     )
@@ -145,7 +145,7 @@ def cost(client: Client, typed: Namespace) -> Answer:
     query |= {name: value for name in ("start", "end") if (value := getattr(typed, name))}
     report = client.get("usage", **query)
     rows = [
-        (_about(row), tables.hours(row["milliseconds"]), tables.money(row["cost"]))
+        (_about(row), tables.hours(row["milliseconds"]), tables.cost(row["cost"]))
         for row in report["results"]
     ]
     rows.append((_("Total"), tables.hours(report["milliseconds"]), tables.money(report["total"])))

@@ -3,12 +3,14 @@
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from portal.cli.language import _
 
 # What a terminal would obey rather than show.
 _CONTROL = dict.fromkeys([*range(32), *range(0x7F, 0xA0)])
+_COST_DIGITS = 4  # at most, for people
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -33,6 +35,17 @@ def facts(pairs: Sequence[tuple[str, object]]) -> str:
 def money(value: dict[str, str] | None) -> str:
     """Write "2.49 USD", or a dash where there is none."""
     return f"{value['amount']} {value['currency']}" if value else "–"
+
+
+def cost(value: dict[str, str] | None) -> str:
+    """Write an exact amount for people: "0.0159 USD"; --json has all its digits."""
+    if not value:
+        return "–"
+    exact = Decimal(value["amount"])
+    if -(exponent := int(exact.as_tuple().exponent)) > _COST_DIGITS:
+        exact = exact.quantize(Decimal(1).scaleb(-_COST_DIGITS), ROUND_HALF_UP)
+        exponent = -_COST_DIGITS
+    return f"{exact:.{-exponent}f} {value['currency']}"
 
 
 def moment(text: str | None) -> str:

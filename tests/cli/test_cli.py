@@ -339,6 +339,20 @@ def test_an_address_that_is_none_is_exit_code_3(home: Path, url: str, capsys: An
     assert capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("exact", "shown"),
+    [
+        ("0.015857150000", "0.0159 USD"),
+        ("3.738", "3.738 USD"),
+        ("12.00", "12.00 USD"),
+        ("250", "250 USD"),
+        ("0.00005", "0.0001 USD"),
+    ],
+)
+def test_a_cost_is_shown_with_few_digits(exact: str, shown: str):
+    assert tables.cost({"amount": exact, "currency": "USD"}) == shown
+
+
 def test_columns_line_up_and_obey_no_escape_sequences():
     text = tables.table(["A", "B"], [["深度", "x"], ["ab\x1b[31m", "y"]])
 
