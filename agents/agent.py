@@ -40,7 +40,11 @@ ORPHAN_AGE_S = 300.0
 KILL_MARGIN_S = 5.0
 KILL_AGAIN_S = 30.0
 # How long the end of a run is still reported when a newer start of the instance is wanted.
-SUPERSEDED_KEPT_S = 60.0
+SUPERSEDED_TOLD_S = 60.0
+# How long the output of an ended run can still be read.
+REMAINS_KEPT_S = 3600.0
+# How long the agent knows that a run is over, lest it be started again.
+MEMORY_KEPT_S = 7 * 24 * 3600.0
 REMOVE_AGAIN_S = 30.0
 # How long a start waits for a GPU that something else still uses.
 GPU_WAIT_S = 120.0
@@ -75,7 +79,7 @@ class Agent:
 
     def statuses(self) -> list[wire.InstanceStatus]:
         """Return the whole observed state."""
-        return [run.status() for _, run in sorted(self._runs.items()) if run.removed_at is None]
+        return [run.status() for _, run in sorted(self._runs.items()) if not run.is_hidden]
 
     def handle(self, event: Event, now: Moment) -> list[Instruction]:
         """Take in one event and return what to do, in order."""
@@ -137,7 +141,7 @@ class Agent:
             if key in seen:
                 continue
             if run.removed_at is not None and asked_at > run.removed_at:
-                self._forget(key)
+                self._runs[key] = run.removed()
             elif run.must_be_listed(asked_at):
                 self._runs[key] = run.vanished(now.wall_ms)
             elif run.is_stray:
@@ -216,12 +220,18 @@ class Agent:
         return [Stop(key, 0.0)]
 
     def _remove(self, key: Key, run: Run, now: Moment) -> list[Instruction]:
-        # A newer start does not erase at once: the end of this one is evidence for the bill.
-        is_told = now.wall_ms - run.since >= SUPERSEDED_KEPT_S * 1000
-        is_due = key in self._orphans or (self._is_superseded(key) and is_told)
-        if not is_due or (
-            run.removed_at is not None and now.mono < run.removed_at + REMOVE_AGAIN_S
-        ):
+        """Say no more of an ended run once nobody asks for it, and delete its remains later."""
+        ended_s = (now.wall_ms - run.since) / 1000
+        # A newer start does not hide it at once: the end of this one is evidence for the bill.
+        is_told = self._is_superseded(key) and ended_s >= SUPERSEDED_TOLD_S
+        is_over = key in self._orphans or is_told or (run.is_removed and key not in self._wanted)
+        if is_over != run.is_hidden:
+            run = msgspec.structs.replace(run, is_hidden=is_over)
+            self._runs[key] = run
+        if run.is_removed and is_over and ended_s >= MEMORY_KEPT_S:
+            self._forget(key)
+        is_going = run.removed_at is not None and now.mono < run.removed_at + REMOVE_AGAIN_S
+        if not is_over or ended_s < REMAINS_KEPT_S or is_going or run.is_removed:
             return []
         self._runs[key] = run.removing(now.mono)
         return [Remove(key)]

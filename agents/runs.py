@@ -28,6 +28,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     ports: dict[int, int] = {}
     stop_code: str | None = None
     stop_sentence: str | None = None
+    is_removed: bool = False
 
     progress: int | None = None
     known_since: float = NEVER
@@ -39,6 +40,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     kill_at: float | None = None
     removed_at: float | None = None
     is_stray: bool = False
+    is_hidden: bool = False
 
     @classmethod
     def waiting(cls, spec: wire.InstanceSpec, mono: float, wall_ms: int) -> Self:
@@ -129,6 +131,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             kill_at=None,
             removed_at=None,
             is_stray=False,
+            is_hidden=False,
         )
 
     # -- starting --------------------------------------------------------------------------------
@@ -223,6 +226,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     def removing(self, mono: float) -> Self:
         """Note that what is left of it is being deleted."""
         return msgspec.structs.replace(self, removed_at=mono)
+
+    def removed(self) -> Self:
+        """Note that nothing is left of it but the memory that it is over."""
+        return msgspec.structs.replace(self, removed_at=None, is_removed=True)
 
     # -- seeing ----------------------------------------------------------------------------------
 

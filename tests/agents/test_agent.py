@@ -491,20 +491,61 @@ def test_a_reconnect_in_time_resets_the_clock_of_disconnection() -> None:
     assert stage.later(500) == []
 
 
-def test_ended_orphans_are_removed_and_forgotten() -> None:
+def test_an_ended_orphan_is_told_no_more_and_its_remains_go_later() -> None:
     stage = Stage()
     stage.running(spec())
     stage.see(ended(spec()))
 
     stage.want()
     stage.time += 60
-    removed = stage.want()
+    told = stage.agent.statuses()
+    first = stage.want()
+    untold = stage.agent.statuses()
+    removed = stage.later(3600)
+    patient = stage.later(29)
+    again = stage.later(1)
     stage.time += 1
     stage.see()
 
-    assert removed == [events.Remove(("i", 1))]
-    assert stage.agent.statuses() == []
-    assert stage.stored == []
+    assert len(told) == 1
+    assert (first, untold) == ([], [])
+    assert removed == again == [events.Remove(("i", 1))]
+    assert patient == []
+    assert stage.later(3600) == []
+
+
+def test_a_run_is_known_to_be_over_long_after_its_remains_are_gone() -> None:
+    stage = Stage()
+    stage.running(spec())
+    stage.see(ended(spec()))
+    stage.want()
+    stage.time += 3700
+    stage.want()
+    stage.time += 1
+    stage.see()
+
+    successor = stage.restarted()
+    successor.see()
+    untold = successor.agent.statuses()
+
+    assert untold == []
+    assert successor.want(spec()) == []
+    assert successor.status().phase == "exited"
+    successor.want()
+    assert successor.later(8 * 24 * 3600) == []
+    assert successor.stored == []
+
+
+def test_an_ended_run_that_is_asked_for_again_is_told_again() -> None:
+    stage = Stage()
+    stage.running(spec())
+    stage.see(ended(spec()))
+    stage.want()
+    stage.time += 60
+    stage.want()
+
+    assert stage.want(spec()) == []
+    assert stage.status().phase == "exited"
 
 
 def test_a_newer_start_waits_for_the_older_to_end() -> None:
@@ -519,7 +560,9 @@ def test_a_newer_start_waits_for_the_older_to_end() -> None:
     assert started == []
     assert stage.status(run=2).phase == "starting"
     assert stage.status(run=1).reason_code == "superseded"
-    assert events.Remove(("i", 1)) in stage.later(70)
+    stage.later(70)
+    assert [one.run for one in stage.agent.statuses()] == [2]
+    assert events.Remove(("i", 1)) in stage.later(3600)
 
 
 def test_a_gpu_is_not_given_to_a_second_instance_while_the_first_lives() -> None:

@@ -93,7 +93,6 @@ class Node(RuleBasedStateMachine):
     def want(self, wishes: dict[Key, tuple[str, int, Any]], is_whole: bool) -> None:
         self.generation += 1
         specs = [spec(key, *wish) for key, wish in wishes.items()]
-        # A run that the portal knows to be over is never wanted by another shape.
         count = len(specs) if is_whole else len(specs) + 1
         self.tell(
             events.DesiredArrived(
@@ -130,7 +129,7 @@ class Node(RuleBasedStateMachine):
         self.live.pop(key, None)
         self.ended.pop(key, None)
 
-    @rule(seconds=st.sampled_from([1, 20, 70, 400]))
+    @rule(seconds=st.sampled_from([1, 20, 70, 400, 4000]))
     def wait(self, seconds: int) -> None:
         self.seconds += seconds
         self.tell(events.Ticked())
