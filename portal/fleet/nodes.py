@@ -25,11 +25,19 @@ from portal.fleet.joining import (
 )
 from portal.fleet.liveness import LinkChange, frozen_since, watch
 from portal.fleet.models import Link, Node
-from portal.fleet.sessions import Sighting, UnableToOpenSession, open_session, seen, seen_all
+from portal.fleet.sessions import (
+    CLOCK_TOLERANCE_MS,
+    Sighting,
+    UnableToOpenSession,
+    open_session,
+    seen,
+    seen_all,
+)
 from portal.tenants import audit
 from portal.tenants.models import User
 
 __all__ = [
+    "CLOCK_TOLERANCE_MS",
     "GpuChange",
     "LinkChange",
     "Sighting",

@@ -62,6 +62,7 @@ class Hub:
         self._readers: dict[str, set[Reader]] = {}
         self._questions: dict[str, Callable[[dict[str, Any]], None]] = {}
         self._latest: dict[str, tuple[float, NodeFigures]] = {}
+        self._from_others: dict[str, str] = {}
         self._wanted: dict[str, float] = {}
         self._outgoing: dict[str, str] = {}
         self._has_outgoing = asyncio.Event()
@@ -99,7 +100,7 @@ class Hub:
             self._subscribe(_SAMPLES + topic)
             self._spawn(self._say_wanted([topic]))
         readers.add(reader)
-        text = self._latest_of(topic)
+        text = self._latest_of(topic) or self._from_others.get(topic)
         if text is not None:
             reader.measured(topic, text)
 
@@ -111,6 +112,7 @@ class Hub:
         readers.discard(reader)
         if not readers:
             del self._readers[topic]
+            self._from_others.pop(topic, None)
             if topic.startswith("gpus:"):
                 self._unsubscribe(_SAMPLES + topic)
 
@@ -238,15 +240,20 @@ class Hub:
                 for reader in list(self._readers.get(event["topic"], ())):
                     reader.changed(event["topic"], event["kind"], event["id"])
             elif channel.startswith(_SAMPLES):
-                topic = channel.removeprefix(_SAMPLES)
-                for reader in list(self._readers.get(topic, ())):
-                    reader.measured(topic, data.decode())
+                self._take_samples(channel.removeprefix(_SAMPLES), data.decode())
             elif channel == _WANTED:
                 self._take_wanted(json.loads(data))
             elif channel in self._questions:
                 self._questions[channel](json.loads(data))
         except (ValueError, KeyError, TypeError):
             log.exception("a message on %s makes no sense", channel)
+
+    def _take_samples(self, topic: str, text: str) -> None:
+        readers = self._readers.get(topic)
+        if readers:
+            self._from_others[topic] = text
+            for reader in list(readers):
+                reader.measured(topic, text)
 
     def _take_wanted(self, message: dict[str, Any]) -> None:
         if message["by"] == self._id:

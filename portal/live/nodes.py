@@ -115,7 +115,11 @@ class NodeSockets:
         node_ids = [session.node_id for session in sessions]
         generations = await call(PULSE, nodes.desired_generations, node_ids=node_ids)
         for session in sessions:
-            session.check_desired(generations.get(session.node_id))
+            generation = generations.get(session.node_id)
+            if generation is None:
+                session.finish(wire.CLOSE_BAD_CREDENTIAL, "this node is not known any more")
+            else:
+                session.check_desired(generation)
 
 
 class _Refusal(Exception):
@@ -133,7 +137,7 @@ async def application(scope: Message, receive: Receive, send: Send) -> None:
     except DomainError as refusal:
         await _deny(send, 401, refusal)
         return
-    except DatabaseError:
+    except Exception:
         log.exception("a node can't be let in")
         await _deny(send, 503, None)
         return
@@ -219,7 +223,7 @@ async def _open(node: Node, receive: Receive) -> NodeSession | None:
         welcome, offset_ms = await call(REPORTS, _welcome, node.pk, hello, timezone.now())
     except DomainError as refusal:
         raise _Refusal(_CLOSE_CODES.get(refusal.code, 1008), refusal.message) from refusal
-    except DatabaseError:
+    except Exception:
         log.exception("a session of node %s can't be opened", node.pk)
         raise _Refusal(1013, "try again later") from None
     session = NodeSession(node.pk, hello, welcome, offset_ms)

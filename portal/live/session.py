@@ -12,12 +12,10 @@ from collections import Counter
 from typing import Any, Final
 from uuid import UUID
 
-from django.db import DatabaseError
 from django.utils import timezone
 
 from agents import wire
 from portal import events
-from portal.errors import DomainError
 from portal.fleet import nodes
 from portal.instances import node_sync
 from portal.live import hub
@@ -36,6 +34,8 @@ ignored: Counter[str] = Counter()
 _DESIRED_AGAIN_S: Final = 30.0
 _CLOCK_WEIGHT: Final = 0.2
 _MOST_GAPS: Final = 4096
+# One late heartbeat is the network; so many in a row mean that the node's clock was set.
+_STEPS_BELIEVED: Final = 3
 
 
 class NodeSession:
@@ -56,6 +56,7 @@ class NodeSession:
         self.end: asyncio.Future[tuple[int, str]] = asyncio.get_running_loop().create_future()
         self.figures = NodeFigures(topic=node_topic(node_id))
         self._sample_offset_ms = offset_ms
+        self._clock_steps = 0
         self._gaps: set[int] = set()
         self._may_ack = True
         self._asked: set[str] = set()
@@ -104,9 +105,20 @@ class NodeSession:
 
     def _take_heartbeat(self, message: wire.Heartbeat) -> None:
         now_ms = round(time.time() * 1000)
-        self.clock_offset_ms += _CLOCK_WEIGHT * (now_ms - message.wall_time - self.clock_offset_ms)
+        self._watch_clock(now_ms - message.wall_time)
         echo = wire.Echo(seq=message.seq, server_time_ms=now_ms)
         self.mailbox.put("echo", wire.encode(echo).decode())
+
+    def _watch_clock(self, offset_ms: int) -> None:
+        """Follow the node's clock: smoothly while it runs, at once when it was set."""
+        is_step = abs(offset_ms - self._sample_offset_ms) > nodes.CLOCK_TOLERANCE_MS
+        self._clock_steps = self._clock_steps + 1 if is_step else 0
+        if self._clock_steps >= _STEPS_BELIEVED:
+            is_off = abs(offset_ms) > nodes.CLOCK_TOLERANCE_MS
+            self._sample_offset_ms = offset_ms if is_off else 0
+            self.clock_offset_ms, self._clock_steps = float(offset_ms), 0
+        else:
+            self.clock_offset_ms += _CLOCK_WEIGHT * (offset_ms - self.clock_offset_ms)
 
     def _take_result(self, message: wire.CommandResult) -> None:
         if message.id not in self._asked:
@@ -170,10 +182,10 @@ class NodeSession:
 
     # -- the workers -----------------------------------------------------------------------------
 
-    def check_desired(self, generation: int | None) -> None:
+    def check_desired(self, generation: int) -> None:
         """Have the desired state sent if it changed, by its generation, or if it is time anyway."""
         is_old = time.monotonic() - self._desired_sent_at > _DESIRED_AGAIN_S
-        if generation is None or generation != self.desired_generation or is_old:
+        if generation != self.desired_generation or is_old:
             self._desired_is_due.set()
 
     async def keep_desired(self) -> None:
@@ -183,8 +195,8 @@ class NodeSession:
             self._desired_is_due.clear()
             try:
                 desired = await call(REPORTS, node_sync.desired, node_id=self.node_id)
-            except (DatabaseError, DomainError):
-                # The check every few seconds tries again.
+            except Exception:
+                # The check every few seconds tries again, whatever it was.
                 log.exception("the desired state of node %s can't be read", self.node_id)
                 continue
             self.desired_generation = desired.generation

@@ -172,6 +172,7 @@ def test_what_is_stored_is_not_asked_for_again(live_server_url: str) -> None:
             last = one.measure()
         while one.hear(wire.Ack).seq != last:
             pass
+        one.beat()
         eventually(lambda: Node.objects.get().ack_seq == 3)
 
     with agent(live_server_url, machine) as again:
@@ -335,6 +336,20 @@ def test_a_clock_far_behind_is_shown_and_its_samples_get_the_portals_time(
     node = Node.objects.get()
     assert node.link == Link.ONLINE
     assert abs((node.clock_offset_ms or 0) - 3_600_000) < 5000
+    row = Sample.objects.get(gpu__uuid=one.gpu)
+    assert abs(row.at.timestamp() * 1000 - now_ms()) < 10_000
+
+
+def test_a_clock_that_is_set_while_the_session_lasts_is_followed(live_server_url: str) -> None:
+    machine = joined(live_server_url)
+    ahead = now_ms() + 1_800_000
+
+    with agent(live_server_url, machine) as one:
+        for seq in range(3):
+            one.say(wire.Heartbeat(seq=seq, wall_time=ahead, mono_ms=seq))
+        one.measure(at_ms=ahead)
+        one.hear(wire.Ack)
+
     row = Sample.objects.get(gpu__uuid=one.gpu)
     assert abs(row.at.timestamp() * 1000 - now_ms()) < 10_000
 

@@ -48,6 +48,7 @@ def apart_url(valkey: Any, transactional_db: None) -> Iterator[str]:
         }
     )
     yield server.url
+    print(server.log.read_text())
     server.close()
 
 
