@@ -7,19 +7,21 @@ nor does one about an earlier run of an instance (its run).
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
+import msgspec
 from django.db import connection, transaction
 
 from agents import wire
 from portal.billing import meters
 from portal.errors import DomainError
 from portal.fleet import nodes
+from portal.fleet.joining import clean
 from portal.fleet.models import Node
 from portal.instances import ending, lifecycle
 from portal.instances.models import Instance, State, Wanted
+from portal.instances.node_clock import NodeClock
 from portal.tenants.scope import every_tenant
 from scheduler.engine.snapshot import WHOLE_GPU
 from scheduler.models import Lease
@@ -87,33 +89,6 @@ def _spec(instance: Instance, shares: Sequence[tuple[str, int]]) -> wire.Instanc
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Clock:
-    """The portal's time of what a node said in one frame."""
-
-    now: datetime
-    offset: timedelta
-    said_at: datetime
-
-    @classmethod
-    def of(cls, node: Node, wall_time: int, now: datetime) -> "_Clock":
-        offset = timedelta(milliseconds=node.clock_offset_ms or 0)
-        return cls(now, offset, min(now, _from_ms(wall_time) + offset))
-
-    def at(self, milliseconds: int | None) -> datetime | None:
-        """Turn a node's instant into the portal's; never in the future."""
-        if milliseconds is None:
-            return None
-        return min(self.now, _from_ms(milliseconds) + self.offset)
-
-
-def _from_ms(milliseconds: int) -> datetime:
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
-    except (OverflowError, ValueError, OSError):
-        return datetime.fromtimestamp(0, tz=UTC)
-
-
 def receive(*, node_id: UUID, epoch: int, report: wire.Report, boot_id: str, now: datetime) -> bool:
     """Take in what a node reports: moves, evidence and proofs; False if a newer session exists.
 
@@ -123,7 +98,7 @@ def receive(*, node_id: UUID, epoch: int, report: wire.Report, boot_id: str, now
         node = _turn(node_id)
         if node is None or node.session_epoch != epoch:
             return False
-        clock = _Clock.of(node, report.wall_time, now)
+        clock = NodeClock.of(node=node, wall_time=report.wall_time, now=now)
         # What the node was told only now can't be in its report yet.
         may_miss = report.observed_generation >= node.desired_generation
         _take_all(node, report.instances, boot_id, clock, may_miss)
@@ -140,7 +115,7 @@ def hello(*, node_id: UUID, hello: wire.Hello, now: datetime) -> None:
         node = _turn(node_id)
         if node is None:
             return
-        clock = _Clock.of(node, hello.wall_time, now)
+        clock = NodeClock.of(node=node, wall_time=hello.wall_time, now=now)
         _take_all(node, hello.instances, hello.boot_id, clock, may_miss=False)
 
 
@@ -155,11 +130,12 @@ def _take_all(
     node: Node,
     statuses: Sequence[wire.InstanceStatus],
     boot_id: str,
-    clock: _Clock,
+    clock: NodeClock,
     may_miss: bool,
 ) -> None:
     """Take in all of a node's statuses; `may_miss`: what is not among them counts as missing."""
-    said = {(status.id, status.run): status for status in statuses}
+    boot_id = clean(boot_id, 64)
+    said = {(status.id, status.run): _cleaned(status) for status in statuses}
     # Locked in one order, all at once, before anything else: the order of everybody.
     instances = (
         Instance.objects.select_for_update(no_key=True, of=("self",))
@@ -192,6 +168,17 @@ def _take_all(
         nodes.raise_desired(node_ids=[node.id])
 
 
+def _cleaned(status: wire.InstanceStatus) -> wire.InstanceStatus:
+    """Return a status that fits the columns, whatever the node sent."""
+    return msgspec.structs.replace(
+        status,
+        container_id=clean(status.container_id or "", 100) or None,
+        reason_code=clean(status.reason_code or "", 40) or None,
+        reason=clean(status.reason or "", 500) or None,
+        progress=None if status.progress is None else min(100, max(0, status.progress)),
+    )
+
+
 def _goes_on(instance: Instance, status: wire.InstanceStatus, boot_id: str) -> bool:
     """Tell whether nothing is new, which is what nearly all reports say, and costs no query."""
     return (
@@ -212,7 +199,7 @@ def _wanted(instance: Instance) -> tuple[bool, bool]:
 
 
 def _take(
-    instance: Instance, status: wire.InstanceStatus, boot_id: str, clock: _Clock
+    instance: Instance, status: wire.InstanceStatus, boot_id: str, clock: NodeClock
 ) -> datetime | None:
     """Take in what one instance is observed to do; return until when that proves that it ran."""
     if instance.missing_since is not None:
@@ -251,7 +238,7 @@ def _starts(instance: Instance, status: wire.InstanceStatus, now: datetime) -> N
     )
 
 
-def _runs(instance: Instance, status: wire.InstanceStatus, boot_id: str, clock: _Clock) -> None:
+def _runs(instance: Instance, status: wire.InstanceStatus, boot_id: str, clock: NodeClock) -> None:
     ports = _ports(status)
     if instance.ending_since is not None:
         if instance.state == State.LOST:
@@ -300,7 +287,9 @@ def _give_up(instance: Instance, reason_code: str, now: datetime) -> None:
     lifecycle.settle(instance=instance, now=now, reason_code=reason_code)
 
 
-def _finish(instance: Instance, status: wire.InstanceStatus, boot_id: str, clock: _Clock) -> None:
+def _finish(
+    instance: Instance, status: wire.InstanceStatus, boot_id: str, clock: NodeClock
+) -> None:
     """Take in that a run is over, with the node's word for when, if it can know."""
     at = clock.at(status.since)
     reason_code, reason = status.reason_code or "", status.reason or ""

@@ -192,3 +192,31 @@ def test_what_can_never_run_has_no_place_in_the_queue(house: House) -> None:
     assert request is not None
     assert queue.position(request=request) is None
     assert "on one machine; the largest has 8" in queue.words(request)
+
+
+def test_a_node_that_talks_nonsense_harms_nobody(house: House) -> None:
+    strange, plain = house.launch(), house.launch()
+    house.plan()
+    house.rack.listen()
+    house.rack.node.__class__.objects.update(clock_offset_ms=2**62)
+    house.rack.say(
+        strange,
+        "pulling",
+        house.now,
+        progress=5000,
+        reason="x\0y" * 400,
+        reason_code="code" * 30,
+    )
+    house.rack.say(plain, "running", house.now)
+    house.rack.report(house.now)
+    house.rack.say(strange, "running", house.now, container_id="c\0" * 500, started_at_ms=-(2**62))
+    house.rack.report(house.now)
+    house.rack.report(house.now, boot_id="b\0" * 100)
+
+    assert house.again(strange).started_at == house.now
+    assert house.again(plain).state == State.STOPPING  # another boot
+    house.rack.say(strange, "failed", house.now, reason="\0" * 9000, reason_code="z" * 99)
+    house.rack.report(house.now)
+    failed = house.again(strange)
+    assert failed.state == State.FAILED
+    assert len(failed.reason_code) <= 40
