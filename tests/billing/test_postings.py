@@ -8,8 +8,9 @@ from decimal import Decimal
 import pytest
 from django.db import connection
 
-from portal.billing import ledger, meters, prices
+from portal.billing import ledger, meters, postings, prices
 from portal.billing.models import AccountKind, Transaction, UsagePosting
+from portal.tenants.models import Organization
 from portal.tenants.scope import every_tenant
 from tests import factories as make
 from tests.billing import house as houses
@@ -201,6 +202,27 @@ def test_organizations_do_not_mix(house: House) -> None:
     meters.accrue(now=T0 + HOUR)
 
     assert (owed(house), owed(other)) == (Decimal("2.49"), Decimal(1))
+
+
+def test_trouble_with_one_organization_is_raised_after_the_others_are_posted(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = sorted((houses.build() for _ in range(3)), key=lambda house: house.organization.id)
+    for house in built:
+        house.ran(T0, T0 + HOUR)
+    post = postings.post
+
+    def failing(*, organization: Organization, now: datetime) -> int:
+        moved = post(organization=organization, now=now)
+        if organization == built[1].organization:
+            raise OSError("the disk is full")
+        return moved
+
+    monkeypatch.setattr(postings, "post", failing)
+    with pytest.raises(OSError, match="disk"):
+        meters.accrue(now=T0 + HOUR)
+
+    assert [owed(house) for house in built] == [Decimal("2.49"), 0, Decimal("2.49")]
 
 
 @pytest.mark.django_db(transaction=True)
