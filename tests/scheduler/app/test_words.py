@@ -13,7 +13,9 @@ GIB = 2**30
 H100 = "H100 SXM 80GB"
 
 
-def machine(name: str, gpus: int, free: tuple[tuple[int, int], ...] = ((0, 1000),), **values: Any) -> Node:  # fmt: skip
+def machine(
+    name: str, gpus: int, free: tuple[tuple[int, int], ...] = ((0, 1000),), **values: Any
+) -> Node:
     amounts = {
         "cpu_milli": 64_000, "memory_bytes": 512 * GIB, "disk_bytes": 1000 * GIB,
         "cpu_free": 64_000, "memory_free": 512 * GIB, "disk_free": 1000 * GIB,
