@@ -1,6 +1,6 @@
 """Usage: what was used in a period and what it cost, on a page and as files with the same total."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -24,10 +24,10 @@ _PART = "usage-report"
 _LINES = 500  # sent at a time
 
 
-def month_so_far(actor: Actor, now: datetime) -> Report:
-    """Return what the actor sees of this month of the billing zone, in one row."""
+def month_so_far(actor: Actor, now: datetime, group_by: Collection[usage.Grouping] = ()) -> Report:
+    """Return what the actor sees of this month of the billing zone; in one row, if not grouped."""
     month = this_month(organization=actor.organization, now=now)
-    return usage.report(actor=actor, start=month.start, end=month.end, now=now)
+    return usage.report(actor=actor, start=month.start, end=month.end, now=now, group_by=group_by)
 
 
 @member_page("usage.view")

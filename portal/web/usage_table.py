@@ -71,7 +71,6 @@ class Table:
     beyond_cost: Money | None
     beyond_ms: int
     rounding: Money
-    has_gaps: bool  # whether any row has time that is not billed, or not yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,6 @@ def table(
         beyond_cost=beyond if rest else None,
         beyond_ms=sum(row.milliseconds for row in rest),
         rounding=Money(report.total.amount - shown, currency),
-        has_gaps=bool(report.unverified_ms or report.dropped_ms),
     )
 
 

@@ -120,7 +120,7 @@ def test_a_translation_keeps_the_markup_of_its_source() -> None:
 
 
 def test_one_thing_has_one_word() -> None:
-    words = {"quota": "配额", "node": "节点", "image": "镜像", "lease": "租约", "invoice": "发票"}
+    words = {"quota": "配额", "node": "节点", "image": "镜像", "lease": "租约", "invoice": "账单"}
     broken = [
         (source(message), translation(message))
         for message in entries()
