@@ -6,6 +6,7 @@ the ledger already holds. So it never drifts, however often this runs.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -64,6 +65,22 @@ def post(*, organization: Organization, now: datetime) -> int:
         )
         _note_place(unsettled, zone)
     return moved
+
+
+@contextmanager
+def turn(organization_id: UUID) -> Iterator[None]:
+    """Be the only one who posts an organization's usage, from before a transaction to after it.
+
+    `post` takes its turn by itself, inside its transaction. That is too late for a snapshot, which
+    would be older than what it waited for.
+    """
+    key = (_LOCK, str(organization_id))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", key)
+        try:
+            yield
+        finally:
+            cursor.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", key)
 
 
 def totals(organization: Organization, months: list[Period]) -> Iterator[LineTotal]:
@@ -126,8 +143,10 @@ def _post_line(organization: Organization, total: LineTotal, now: datetime) -> i
         return 0
     difference = amount - line.amount
     line.milliseconds, line.amount = total.milliseconds, amount
+    line.postings += 1 if difference else 0
+    # First of all, so that a snapshot too old to post from is noticed here.
+    line.save(update_fields=["milliseconds", "amount", "postings"])
     if difference:
-        line.postings += 1
         ledger.post(
             organization=organization,
             idempotency_key=f"usage:{line.id}:{line.postings}",
@@ -139,7 +158,6 @@ def _post_line(organization: Organization, total: LineTotal, now: datetime) -> i
             now=now,
             usage_line=line,
         )
-    line.save(update_fields=["milliseconds", "amount", "postings"])
     return 1 if difference else 0
 
 

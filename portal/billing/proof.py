@@ -25,14 +25,14 @@ def differences(*, now: datetime) -> Iterator[str]:
     """Yield a sentence for everything that does not add up, in all organizations.
 
     Each organization is first posted up to date and then compared, within one snapshot, so running
-    instances make no false alarm. Raises OperationalError if its books move at the same instant;
-    ask again.
+    instances make no false alarm. Raises DatabaseError if a meter moved into a new month at the
+    same instant; ask again.
     """
     yield from _unbalanced()
     with every_tenant("the proof goes through all organizations"):
         organizations = list(Organization.objects.order_by("id"))
     for organization in organizations:
-        with one_snapshot(read_only=False):
+        with postings.turn(organization.id), one_snapshot(read_only=False):
             postings.post(organization=organization, now=now)
             found = [f"{organization.slug}: {words}" for words in _in(organization)]
         yield from found

@@ -150,7 +150,7 @@ class Story:
 
 @pytest.mark.slow
 @settings(
-    max_examples=60,
+    max_examples=40,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

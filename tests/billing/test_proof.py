@@ -1,6 +1,7 @@
 """`manage.py prove_ledger` says nothing about right books, and everything about wrong ones."""
 
 import io
+import threading
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -11,6 +12,7 @@ from django.db import connection
 from portal.billing import ledger, meters, proof
 from portal.billing.models import AccountKind, Price, UsagePosting
 from portal.tenants.scope import every_tenant
+from tests.billing import house as houses
 from tests.billing.house import House
 
 T0 = datetime(2026, 3, 2, 10, 0, tzinfo=UTC)
@@ -60,6 +62,36 @@ def test_a_reversal_leaves_the_proof_standing(posted: House) -> None:
     ledger.reverse(posted=first, memo="goodwill", effective_at=T0, now=T0)
 
     assert faults() == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_proof_stands_while_things_run_and_are_posted() -> None:
+    house = houses.build()
+    running = [house.open(T0) for _ in range(4)]
+    stop = threading.Event()
+
+    def run() -> None:
+        now = T0
+        while not stop.is_set():
+            now += timedelta(seconds=7)
+            meters.prove(proofs={(meter.subject, 1): now for meter in running})
+            meters.accrue(now=now)
+        connection.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        said = io.StringIO()
+        for _ in range(8):
+            call_command("prove_ledger", stdout=said)
+    finally:
+        stop.set()
+        thread.join(30)
+
+    assert (
+        said.getvalue().splitlines()
+        == ["The ledger balances and holds exactly what was metered."] * 8
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import OperationalError
+from django.db import DatabaseError
 
 from portal.billing import proof
 
 _TRIES = 5
+_OVERTAKEN = "40001"  # serialization failure: the snapshot was too old to write to
 
 
 class Command(BaseCommand):
@@ -27,8 +28,7 @@ def _differences() -> list[str]:
     for _ in range(_TRIES - 1):
         try:
             return list(proof.differences(now=datetime.now(UTC)))
-        except OperationalError as error:
-            # Somebody posted at the same instant: the snapshot was too old to write to.
-            if getattr(error.__cause__, "sqlstate", "") != "40001":
+        except DatabaseError as error:
+            if getattr(error.__cause__, "sqlstate", "") != _OVERTAKEN:
                 raise
     return list(proof.differences(now=datetime.now(UTC)))
