@@ -104,8 +104,9 @@ def test_many_at_once_each_see_their_own_only(web: Any):
 
     def look(secret: str) -> tuple[str, list[str]]:
         with httpx.Client(headers={"Authorization": f"Bearer {secret}"}, timeout=30) as client:
-            body = client.get(f"{web.url}/api/v1/teams").json()
-        return secret, [row["id"] for row in body["results"]]
+            response = client.get(f"{web.url}/api/v1/teams")
+        assert response.status_code == 200, web.log.read_text()[-3000:]
+        return secret, [row["id"] for row in response.json()["results"]]
 
     with ThreadPoolExecutor(8) as pool:
         seen = list(pool.map(look, list(expected) * 10))
@@ -121,6 +122,6 @@ def test_a_file_of_usage_is_streamed(web: Any):
         f"{web.url}/api/v1/usage.csv", headers={"Authorization": f"Bearer {secret_of(owner)}"}
     )
 
-    assert response.status_code == 200
+    assert response.status_code == 200, web.log.read_text()[-3000:]
     assert response.headers["Content-Type"].startswith("text/csv")
     assert response.text.startswith("kind,organization_id")
