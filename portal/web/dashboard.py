@@ -34,7 +34,10 @@ def show(request: MemberRequest) -> HttpResponse:
     if actor.may_somewhere("instances.view"):
         context |= _instances(request, now)
     if actor.may_somewhere("usage.view"):
-        context["month"] = month_so_far(actor, now)
+        # Who sees no machines sees where the money goes instead.
+        by_team = not actor.may_somewhere("instances.view")
+        context["month"] = month_so_far(actor, now, ["team"] if by_team else [])
+        context["by_team"] = context["month"].rows if by_team else []
     if actor.may_somewhere("quotas.view"):
         context["lines"] = [line for line in quotas.visible(actor=actor) if line.level != "member"]
     context["may_launch"] = actor.may_somewhere("instances.launch")
