@@ -18,6 +18,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
+# Programs that the tests drive (one of each is enough), and the Debian packages that bring them.
+_TEST_PROGRAMS = {
+    ("chromium", "chromium-browser", "google-chrome"): ("chromium", "fonts-noto-cjk"),
+    ("gcc",): ("gcc", "libc6-dev"),
+    ("docker", "podman"): (
+        *("podman", "runc", "catatonit", "iptables", "netavark", "aardvark-dns", "fuse-overlayfs"),
+    ),
+}
 LOCKS = {"run": "requirements/demo.txt", "test": "requirements/dev.txt"}
 
 
@@ -144,12 +152,9 @@ def _test_programs() -> None:
     """Install what the browser and container tests drive, where we may; else they are skipped."""
     missing = [
         package
-        for package, programs in {
-            "chromium": ("chromium", "chromium-browser", "google-chrome"),
-            "gcc": ("gcc",),
-            "libc6-dev": ("gcc",),
-        }.items()
+        for programs, packages in _TEST_PROGRAMS.items()
         if not any(map(shutil.which, programs))
+        for package in packages
     ]
     if not missing or os.geteuid() != 0 or not shutil.which("apt-get"):
         return
