@@ -54,7 +54,8 @@ def issue_join_token(*, pool: str = "default", now: datetime) -> tuple[JoinToken
 def join(*, request: wire.JoinRequest, now: datetime) -> wire.JoinReply:
     """Spend a join token and register the machine's public key as a new node.
 
-    Raises UnableToJoin: unknown_token, used_token, expired_token or bad_key.
+    A machine whose answer was lost gets the same one again, by the same key, until it has opened
+    its first session. Raises UnableToJoin: unknown_token, used_token, expired_token or bad_key.
     """
     public_key = _public_key(request.public_key)
     # One UPDATE decides the race: of two machines with the same token only one changes a row.
@@ -62,7 +63,10 @@ def join(*, request: wire.JoinRequest, now: datetime) -> wire.JoinReply:
         secret_hash=_hash(request.token), used_at=None, expires_at__gt=now
     ).update(used_at=now)
     if not spent:
-        raise _refusal_of_token(request.token)
+        joined = _joined_before(request.token, public_key, now)
+        if joined is None:
+            raise _refusal_of_token(request.token)
+        return wire.JoinReply(node_id=str(joined.id), generation=joined.generation)
     token = JoinToken.objects.get(secret_hash=_hash(request.token))
     name = clean(request.hostname, 100) or _("unnamed")
     node = Node.objects.create(
@@ -139,6 +143,17 @@ def _public_key(encoded: str) -> bytes:
             help=_("Use the agent that belongs to this portal."),
         ) from error
     return raw
+
+
+def _joined_before(secret: str, public_key: bytes, now: datetime) -> Node | None:
+    return Node.objects.filter(
+        pk__in=JoinToken.objects.filter(
+            secret_hash=_hash(secret), expires_at__gt=now, node__isnull=False
+        ).values("node_id"),
+        public_key=public_key,
+        session_epoch=0,
+        retired_at=None,
+    ).first()
 
 
 def _refusal_of_token(secret: str) -> UnableToJoin:

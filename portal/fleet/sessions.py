@@ -84,7 +84,8 @@ def open_session(*, node_id: UUID, hello: wire.Hello, now: datetime) -> wire.Wel
         session_epoch=node.session_epoch,
         lease_s=settings.NODE_OFFLINE_SECONDS,
         server_time_ms=_milliseconds(now),
-        heartbeat_s=float(settings.NODE_HEARTBEAT_SECONDS),
+        # Three in the time after which silence counts: one may be late.
+        heartbeat_s=min(float(settings.NODE_HEARTBEAT_SECONDS), settings.NODE_STALE_SECONDS / 3),
         desired_generation=node.desired_generation,
         ack_seq=node.ack_seq,
     )

@@ -35,7 +35,7 @@ HELLO_S: Final = 10.0
 # Heartbeats come every 5 s; after this long without a frame a socket is a half-open one.
 SILENCE_S: Final = max(7.0, 2 * settings.NODE_STALE_SECONDS)
 _PULSE_S: Final = 1.0
-_SEEN_EVERY_S: Final = 4.0
+_SEEN_EVERY_S: Final = min(4.0, settings.NODE_STALE_SECONDS / 3)
 _CHECK_EVERY_S: Final = 5.0
 
 _CLOSE_CODES: Final = {

@@ -4,6 +4,7 @@ import threading
 from datetime import timedelta
 from io import StringIO
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.core.management import call_command
@@ -58,6 +59,21 @@ def test_a_token_is_good_once_and_for_an_hour(when: timedelta, code: str) -> Non
 
     assert refused.value.code == code
     assert refused.value.help
+
+
+def test_a_machine_whose_answer_was_lost_gets_it_again_until_its_first_session() -> None:
+    _, secret = nodes.issue_join_token(now=NOW)
+    machine = Machine()
+    first = nodes.join(request=machine.request(secret), now=NOW)
+
+    assert nodes.join(request=machine.request(secret), now=NOW) == first
+
+    machine.node_id = UUID(first.node_id)
+    machine.open(NOW)
+    with pytest.raises(nodes.UnableToJoin) as refused:
+        nodes.join(request=machine.request(secret), now=NOW)
+    assert refused.value.code == "used_token"
+    assert Node.objects.count() == 1
 
 
 def test_an_invented_token_lets_nobody_in() -> None:

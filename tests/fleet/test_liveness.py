@@ -1,7 +1,7 @@
 from datetime import datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from portal.fleet import liveness, nodes
@@ -140,6 +140,7 @@ def test_a_heartbeat_that_arrives_during_the_watch_wins(monkeypatch: pytest.Monk
     assert silent.link == Link.ONLINE
 
 
+@settings(deadline=None, max_examples=30)
 @given(pauses=st.lists(st.integers(1, 29), min_size=1, max_size=12))
 def test_links_only_ever_get_worse_in_silence(pauses: list[int]) -> None:
     Gpu.objects.all().delete()

@@ -1,11 +1,12 @@
 import asyncio
+import json
 import uuid
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from portal.live import browser, hub, mailbox
+from portal.live import browser, hub, mailbox, rights
 from portal.live.mailbox import Mailbox
 
 
@@ -118,3 +119,28 @@ async def test_a_page_that_does_not_read_is_given_up(monkeypatch: pytest.MonkeyP
 
     assert [message["type"] for message in line.sent] == ["websocket.accept", "websocket.close"]
     assert line.sent[-1]["code"] == 1013
+
+
+async def test_nothing_is_left_of_a_page_that_went_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = {"org:1", "gpus:node:2"}
+    grant = rights.Grant(True, frozenset(topics), depends_on=frozenset({"org:1", "org:3"}))
+    monkeypatch.setattr(rights, "granted", lambda **asked: grant)
+    line = Line()
+    asked = asyncio.Queue[dict[str, str]]()
+    asked.put_nowait({"type": "websocket.connect"})
+    asked.put_nowait({"type": "websocket.receive", "text": json.dumps({"subscribe": [*topics]})})
+    scope = {
+        "session": SimpleNamespace(session_key="k"),
+        "user": SimpleNamespace(is_authenticated=True, pk=uuid.uuid4(), is_operator=True),
+    }
+    try:
+        task = asyncio.create_task(browser.application(scope, asked.get, line.send))
+        async with asyncio.timeout(5):
+            while len(hub.current()._readers) < 3:
+                await asyncio.sleep(0.01)
+            asked.put_nowait({"type": "websocket.disconnect"})
+            await task
+        assert hub.current()._readers == {}
+    finally:
+        await browser.shut_down()
+        await hub.close()
