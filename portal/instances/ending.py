@@ -5,6 +5,7 @@ machine's confirmation, which frees GPUs and quota.
 """
 
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from portal.instances import lifecycle
@@ -26,7 +27,9 @@ def end(
     if state == State.TERMINATED or (state in lifecycle.ENDED and not is_final):
         return None
     # A stop never takes back a termination.
-    facts = {"wanted": wanted if instance.wanted != Wanted.TERMINATE else Wanted.TERMINATE}
+    facts: dict[str, Any] = {
+        "wanted": wanted if instance.wanted != Wanted.TERMINATE else Wanted.TERMINATE
+    }
     if state not in lifecycle.ON_NODE:
         final = State.TERMINATED if is_final else State.STOPPED
         if by is not None:
@@ -38,9 +41,8 @@ def end(
     if state in {State.STOPPING, State.LOST}:
         # The machine is told already, or will be when it answers; only the wish is new.
         was_told = instance.ending_since is not None
-        lifecycle.note(
-            instance=instance, facts=facts | {"ending_since": instance.ending_since or now}
-        )
+        facts["ending_since"] = lifecycle.latest_billed(instance=instance, at=now)
+        lifecycle.note(instance=instance, facts=facts)
         return None if was_told else instance.node_id
     lifecycle.move(
         instance=instance, to=State.STOPPING, now=now, reason_code=reason_code, by=by, facts=facts

@@ -169,6 +169,11 @@ def note(*, instance: Instance, facts: Mapping[str, Any]) -> None:
     _announce(instance)
 
 
+def latest_billed(*, instance: Instance, at: datetime) -> datetime:
+    """Return `at`, or when this run was told or due to end, if earlier: nothing later costs."""
+    return min(at, instance.ending_since or instance.stop_at or at)
+
+
 def settle(*, instance: Instance, now: datetime, reason_code: str) -> None:
     """End a run's bill at the last proof, before the run itself has ended."""
     _close_meter(instance, now, None, reasons.in_english(reason_code))
@@ -194,7 +199,7 @@ def _note_what_follows(instance: Instance, to: State, now: datetime, at: datetim
         placed_at = instance.request.placed_at if instance.request else None
         instance.started_at = min(now, max(at or now, placed_at or now))
     if to == State.STOPPING and instance.ending_since is None:
-        instance.ending_since = now
+        instance.ending_since = latest_billed(instance=instance, at=now)
     if to not in {State.STARTING, State.PLACING}:
         instance.progress = None
     if to in ENDED or to == State.QUEUED:
@@ -236,7 +241,7 @@ def _close_meter(instance: Instance, now: datetime, at: datetime | None, cause: 
     meter = Meter.objects.filter(subject=instance.id, run=instance.run, closed_at=None).first()
     if meter is None:
         return
-    latest = min(now, instance.ending_since or now)
+    latest = latest_billed(instance=instance, at=now)
     end = max(meter.proved_until, min(at or meter.proved_until, latest))
     meters.close(
         subject=instance.id,

@@ -148,7 +148,9 @@ def _take_all(
     for instance in instances:
         status = said.get((str(instance.id), instance.run))
         if status is not None and _goes_on(instance, status, boot_id):
-            proofs[instance.id, instance.run] = clock.said_at
+            proofs[instance.id, instance.run] = lifecycle.latest_billed(
+                instance=instance, at=clock.said_at
+            )
             continue
         before = _wanted(instance)
         try:
@@ -219,7 +221,7 @@ def _take(
         _still_ends(instance, clock.now)
     if instance.started_at is None:
         return None
-    return min(clock.said_at, instance.ending_since or clock.said_at)
+    return lifecycle.latest_billed(instance=instance, at=clock.said_at)
 
 
 def _starts(instance: Instance, status: wire.InstanceStatus, now: datetime) -> None:

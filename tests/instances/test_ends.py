@@ -182,6 +182,43 @@ def test_a_stop_time_is_shown_and_enforced(house: House) -> None:
     assert house.billed_ms(instance) == 240_000
 
 
+@pytest.mark.parametrize("end", ["by its limit", "by hand", "by itself", "in silence"])
+def test_the_bill_ends_at_the_stop_time_even_if_the_stop_comes_late(house: House, end: str) -> None:
+    instance = house.run(stop_at=house.now + timedelta(seconds=60))
+    for _ in range(15):
+        house.pass_time(seconds=5)
+        house.rack.report(house.now)
+
+    if end == "by its limit":
+        limits.stop_due(now=house.now)
+    elif end == "by hand":
+        house.stop(instance)
+    elif end == "by itself":
+        house.rack.say(instance, "exited", house.now, exit_code=0)
+    else:
+        house.rack.go_silent()
+        limits.lose_silent(now=house.now)
+        limits.stop_due(now=house.now)
+        house.pass_time(hours=1)
+        house.rack.come_back()
+    house.pass_time(seconds=3)
+    house.rack.obey(house.now)
+
+    assert house.again(instance).state == State.STOPPED
+    assert house.billed_ms(instance) == 60_000
+
+
+def test_a_stop_time_that_is_put_off_in_time_leaves_no_gap_in_the_bill(house: House) -> None:
+    instance = house.run(stop_at=house.now + timedelta(seconds=60))
+    house.pass_time(seconds=70)
+    house.rack.report(house.now)
+    actions.set_stop_at(actor=house.actor, instance_id=instance.id, stop_at=None, now=house.now)
+    house.pass_time(seconds=5)
+    house.rack.report(house.now)
+
+    assert house.billed_ms(instance) == 75_000
+
+
 def test_a_changed_stop_time_counts_at_once(house: House) -> None:
     instance = house.run(stop_at=house.now + timedelta(minutes=4))
     later = house.now + timedelta(hours=1)
