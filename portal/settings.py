@@ -238,7 +238,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 3600}
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "beat-schedule")
 CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
-    "accrue-meters": {"task": "portal.instances.tasks.accrue", "schedule": 10.0},
+    "accrue-meters": {"task": "portal.instances.tasks.accrue", "schedule": 60.0},
     "watch-nodes": {"task": "portal.instances.tasks.watch_nodes", "schedule": 5.0},
     "end-stuck-moves": {"task": "portal.instances.tasks.end_stuck", "schedule": 15.0},
     "keep-sample-partitions": {

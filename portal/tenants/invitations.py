@@ -50,7 +50,7 @@ def invite(
     email = User.objects.normalize_email(email.strip()).lower()
     team = get_team(actor=actor, team_id=team_id) if team_id else None
     # Serializes two invitations of one address.
-    Organization.objects.select_for_update().get(id=actor.organization.id)
+    Organization.objects.select_for_update(no_key=True).get(id=actor.organization.id)
     if Member.objects.filter(user__email=email, removed_at=None).exists():
         raise UnableToInvite(
             "already_member",
@@ -128,7 +128,7 @@ def accept_invitation(*, secret: str, user: User, now: datetime) -> Member:
     UnableToAccept, UnableToAcceptForAnother.
     """
     organization = find_invitation(secret=secret, now=now).organization
-    Organization.objects.select_for_update().get(id=organization.id)
+    Organization.objects.select_for_update(no_key=True).get(id=organization.id)
     invitation = find_invitation(secret=secret, now=now)  # again, now that nobody else can use it
     if invitation.email.lower() != user.email.lower():
         raise UnableToAcceptForAnother(

@@ -70,7 +70,7 @@ def create_organization(
 def rename_organization(*, actor: Actor, name: str, now: datetime) -> Organization:
     """Give the organization another name; its slug stays, so that addresses do."""
     require(actor, "organization.manage")
-    organization = Organization.objects.select_for_update().get(id=actor.organization.id)
+    organization = Organization.objects.select_for_update(no_key=True).get(id=actor.organization.id)
     before, organization.name = organization.name, _checked_name(name)
     organization.save(update_fields=["name"])
     audit.record(
@@ -174,7 +174,7 @@ def _take_out(actor: Actor, member: Member, verb: str, now: datetime) -> None:
 
 def _lock(organization: Organization) -> None:
     # One change of roles at a time, or two owners could each remove the other.
-    Organization.objects.select_for_update().get(id=organization.id)
+    Organization.objects.select_for_update(no_key=True).get(id=organization.id)
 
 
 def _keep_an_owner(member: Member) -> None:
