@@ -40,9 +40,9 @@ def update_inventory(*, node_id: UUID, inventory: wire.Inventory, now: datetime)
     reported. A GPU that another living node also claims stays with that node.
     """
     Node.objects.filter(pk=node_id).update(
-        cpu_milli=max(0, inventory.cpu_milli),
-        memory_bytes=max(0, inventory.memory_bytes),
-        disk_bytes=max(0, inventory.disk_bytes),
+        cpu_milli=_bounded(inventory.cpu_milli, 2**31 - 1),
+        memory_bytes=_bounded(inventory.memory_bytes),
+        disk_bytes=_bounded(inventory.disk_bytes),
         driver_version=clean(inventory.driver_version or "", 40),
         cuda_version=clean(inventory.cuda_version or "", 20),
     )
@@ -130,11 +130,15 @@ def _refresh(gpu: Gpu, node_id: UUID, info: wire.GpuInfo, now: datetime) -> list
 
 def _facts(info: wire.GpuInfo) -> dict[str, str | int]:
     return {
-        "index": min(max(0, info.index), 32767),
+        "index": _bounded(info.index, 32767),
         "model": clean(canonical(info.model), 80),
-        "memory_bytes": max(0, info.memory_bytes),
+        "memory_bytes": _bounded(info.memory_bytes),
         "pci_bus_id": clean(info.pci_bus_id or "", 20),
     }
+
+
+def _bounded(value: int, most: int = 2**63 - 1) -> int:
+    return max(0, min(value, most))
 
 
 def _set_state(gpu: Gpu, state: GpuState, now: datetime) -> list[GpuChange]:

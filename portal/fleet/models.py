@@ -55,8 +55,10 @@ class Node(models.Model):
     link_since = models.DateTimeField()
     last_seen_at = models.DateTimeField(null=True, blank=True)
     clock_offset_ms = models.BigIntegerField(null=True, blank=True)  # portal's clock minus node's
-    # Telemetry of the present agent run: what is added to its times, and which batches are stored.
-    sample_offset_ms = models.BigIntegerField(default=0)
+    # Added to every time that the node writes (samples, evidence): 0 while its clock is about
+    # right, and the same for a whole run of its agent unless its clock is set.
+    applied_offset_ms = models.BigIntegerField(default=0)
+    # Up to which batch the samples of this run of the agent are stored.
     ack_seq = models.PositiveBigIntegerField(default=0)
     # Desired state: raised whenever what the node should run changes.
     desired_generation = models.PositiveBigIntegerField(default=0)

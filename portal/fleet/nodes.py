@@ -174,7 +174,7 @@ def observed(*, node_id: UUID, epoch: int, generation: int) -> bool:
     """Note which desired state a node has taken in; False if a newer session exists."""
     return bool(
         Node.objects.filter(pk=node_id, session_epoch=epoch, retired_at=None).update(
-            observed_generation=generation
+            observed_generation=max(0, min(generation, 2**63 - 1))
         )
     )
 

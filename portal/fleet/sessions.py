@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, overload
 from uuid import UUID
 
 from django.conf import settings
@@ -25,8 +25,9 @@ from portal.fleet.models import Link, Node, NodeEvent
 
 FLAPPING_WITHIN: Final = timedelta(minutes=5)
 FLAPPING_TAKEOVERS: Final = 3
-# A clock that is off by more than this is not believed: samples get the portal's time.
-CLOCK_TOLERANCE_MS: Final = 5_000
+# A clock that is off by more than this is not believed: what it wrote is moved to our time.
+CLOCK_TOLERANCE_MS: Final = 2_000
+_THOUSAND_YEARS_MS: Final = 31_556_952_000_000
 
 
 class UnableToOpenSession(DomainError):
@@ -35,11 +36,16 @@ class UnableToOpenSession(DomainError):
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A node was heard in this session; `ack_seq` is the last sample batch that is stored."""
+    """A node was heard in this session; `ack_seq` is the last sample batch that is stored.
+
+    The offsets are milliseconds to add to the node's clock: as measured, and as applied to its
+    times. None leaves what is known.
+    """
 
     node_id: UUID
     epoch: int
     clock_offset_ms: int | None = None
+    applied_offset_ms: int | None = None
     ack_seq: int = 0
 
 
@@ -109,10 +115,10 @@ def seen_all(*, sightings: Sequence[Sighting], now: datetime) -> set[UUID]:
         cursor.execute(
             """
             WITH heard AS (
-                SELECT node.id, said.offset_ms, said.ack_seq
+                SELECT node.id, said.offset_ms, said.applied_ms, said.ack_seq
                 FROM fleet_node AS node
-                JOIN unnest(%s::uuid[], %s::bigint[], %s::bigint[], %s::bigint[])
-                     AS said (id, epoch, offset_ms, ack_seq)
+                JOIN unnest(%s::uuid[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
+                     AS said (id, epoch, offset_ms, applied_ms, ack_seq)
                      ON node.id = said.id AND node.session_epoch = said.epoch
                 WHERE node.retired_at IS NULL
                 ORDER BY node.id FOR NO KEY UPDATE OF node
@@ -120,6 +126,7 @@ def seen_all(*, sightings: Sequence[Sighting], now: datetime) -> set[UUID]:
             UPDATE fleet_node AS node
             SET last_seen_at = GREATEST(node.last_seen_at, %s),
                 clock_offset_ms = COALESCE(heard.offset_ms, node.clock_offset_ms),
+                applied_offset_ms = COALESCE(heard.applied_ms, node.applied_offset_ms),
                 ack_seq = GREATEST(node.ack_seq, heard.ack_seq)
             FROM heard WHERE node.id = heard.id
             RETURNING node.id, node.link
@@ -127,7 +134,8 @@ def seen_all(*, sightings: Sequence[Sighting], now: datetime) -> set[UUID]:
             [
                 [one.node_id for one in sightings],
                 [one.epoch for one in sightings],
-                [one.clock_offset_ms for one in sightings],
+                [_bounded(one.clock_offset_ms) for one in sightings],
+                [_bounded(one.applied_offset_ms) for one in sightings],
                 [one.ack_seq for one in sightings],
                 now,
             ],
@@ -178,13 +186,12 @@ def _accept(node: Node, hello: wire.Hello, now: datetime) -> None:
     is_new_run = hello.agent_run_id != node.agent_run_id
     was_online = node.link in {Link.ONLINE, Link.CONFLICT}
     node.session_epoch += 1
-    node.clock_offset_ms = _milliseconds(now) - hello.wall_time
+    node.clock_offset_ms = offset_ms = _bounded(_milliseconds(now) - hello.wall_time)
     # Fixed for one run of the agent, so that a sample that is sent twice has the same time twice.
     if is_new_run:
         node.ack_seq = 0
-    if is_new_run or abs(node.clock_offset_ms - node.sample_offset_ms) > CLOCK_TOLERANCE_MS:
-        is_off = abs(node.clock_offset_ms) > CLOCK_TOLERANCE_MS
-        node.sample_offset_ms = node.clock_offset_ms if is_off else 0
+    if is_new_run or abs(offset_ms - node.applied_offset_ms) > CLOCK_TOLERANCE_MS:
+        node.applied_offset_ms = offset_ms if abs(offset_ms) > CLOCK_TOLERANCE_MS else 0
     if is_new_run or hello.boot_id != node.boot_id:
         history.note(node_id=node.pk, kind="session", detail=_source(hello), now=now)
     node.boot_id = clean(hello.boot_id, 64)
@@ -204,6 +211,17 @@ def _accept(node: Node, hello: wire.Hello, now: datetime) -> None:
 
 def _source(hello: wire.Hello) -> str:
     return f"{clean(hello.boot_id, 64).replace(' ', '_')} {clean(hello.agent_run_id, 64)}"
+
+
+@overload
+def _bounded(milliseconds: int) -> int: ...
+@overload
+def _bounded(milliseconds: None) -> None: ...
+def _bounded(milliseconds: int | None) -> int | None:
+    """Keep nonsense within what a column and a calendar can hold: a thousand years."""
+    if milliseconds is None:
+        return None
+    return max(-_THOUSAND_YEARS_MS, min(_THOUSAND_YEARS_MS, milliseconds))
 
 
 def _milliseconds(moment: datetime) -> int:

@@ -20,7 +20,8 @@ class NodeClock:
     @classmethod
     def of(cls, *, node: Node, wall_time: int, now: datetime) -> Self:
         """Return the clock of a frame that the node dated `wall_time` (Unix milliseconds)."""
-        offset = _span(node.clock_offset_ms or 0)
+        # The applied offset, not the measured one: that wavers with every message's delay.
+        offset = _span(node.applied_offset_ms)
         return cls(now, offset, min(now, _moment(wall_time, offset)))
 
     def at(self, milliseconds: int | None) -> datetime | None:

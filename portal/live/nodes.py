@@ -99,6 +99,7 @@ class NodeSockets:
                 node_id=session.node_id,
                 epoch=session.epoch,
                 clock_offset_ms=round(session.clock_offset_ms),
+                applied_offset_ms=session.applied_offset_ms,
                 ack_seq=session.stored_seq,
             )
             for session in heard
@@ -238,7 +239,7 @@ def _welcome(node_id: UUID, hello: wire.Hello, now: datetime) -> tuple[wire.Welc
     except DomainError:
         # The reports that follow say the same again.
         log.exception("what node %s runs was not taken in from its hello", node_id)
-    offset_ms = Node.objects.values_list("sample_offset_ms", flat=True).get(pk=node_id)
+    offset_ms = Node.objects.values_list("applied_offset_ms", flat=True).get(pk=node_id)
     return welcome, offset_ms
 
 

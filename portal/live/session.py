@@ -34,6 +34,7 @@ ignored: Counter[str] = Counter()
 _DESIRED_AGAIN_S: Final = 30.0
 _CLOCK_WEIGHT: Final = 0.2
 _MOST_GAPS: Final = 4096
+_LARGEST_SEQ: Final = 2**53
 # One late heartbeat is the network; so many in a row mean that the node's clock was set.
 _STEPS_BELIEVED: Final = 3
 
@@ -55,7 +56,7 @@ class NodeSession:
         self.desired_generation = -1
         self.end: asyncio.Future[tuple[int, str]] = asyncio.get_running_loop().create_future()
         self.figures = NodeFigures(topic=node_topic(node_id))
-        self._sample_offset_ms = offset_ms
+        self.applied_offset_ms = offset_ms
         self._clock_steps = 0
         self._gaps: set[int] = set()
         self._may_ack = True
@@ -98,9 +99,9 @@ class NodeSession:
 
     def _take_samples(self, message: wire.Samples, store: SampleStore) -> None:
         if not message.replay:
-            news = self.figures.take(message.seq, message.samples, self._sample_offset_ms)
+            news = self.figures.take(message.seq, message.samples, self.applied_offset_ms)
             hub.current().measured(self.figures, news)
-        batch = samples.Batch(self.node_id, message.samples, self._sample_offset_ms)
+        batch = samples.Batch(self.node_id, message.samples, self.applied_offset_ms)
         store.add(self, message.seq, batch)
 
     def _take_heartbeat(self, message: wire.Heartbeat) -> None:
@@ -111,11 +112,11 @@ class NodeSession:
 
     def _watch_clock(self, offset_ms: int) -> None:
         """Follow the node's clock: smoothly while it runs, at once when it was set."""
-        is_step = abs(offset_ms - self._sample_offset_ms) > nodes.CLOCK_TOLERANCE_MS
+        is_step = abs(offset_ms - self.applied_offset_ms) > nodes.CLOCK_TOLERANCE_MS
         self._clock_steps = self._clock_steps + 1 if is_step else 0
         if self._clock_steps >= _STEPS_BELIEVED:
             is_off = abs(offset_ms) > nodes.CLOCK_TOLERANCE_MS
-            self._sample_offset_ms = offset_ms if is_off else 0
+            self.applied_offset_ms = offset_ms if is_off else 0
             self.clock_offset_ms, self._clock_steps = float(offset_ms), 0
         else:
             self.clock_offset_ms += _CLOCK_WEIGHT * (offset_ms - self.clock_offset_ms)
@@ -132,7 +133,7 @@ class NodeSession:
 
     def stored(self, seq: int) -> None:
         """Ack a batch, and remember up to where there is no gap."""
-        if not self._may_ack:
+        if not self._may_ack or not 0 < seq < _LARGEST_SEQ:
             return
         self.mailbox.put("ack", wire.encode(wire.Ack(seq=seq)).decode())
         self._gaps.add(seq)

@@ -2,6 +2,7 @@ from datetime import timedelta
 
 import pytest
 
+from agents import wire
 from portal.fleet import nodes
 from portal.fleet.models import Link, Node
 from tests.factories import NOW, user
@@ -152,14 +153,14 @@ def test_a_clock_hours_behind_changes_nothing_but_the_offset(machine: Machine) -
 
     node = Node.objects.get()
     assert node.link == Link.ONLINE
-    assert node.clock_offset_ms == node.sample_offset_ms == 2 * 3600 * 1000
+    assert node.clock_offset_ms == node.applied_offset_ms == 2 * 3600 * 1000
 
 
 def test_a_small_clock_offset_is_not_added_to_samples(machine: Machine) -> None:
     machine.open(NOW, wall_time=round(NOW.timestamp() * 1000) - 1500)
 
     node = Node.objects.get()
-    assert (node.clock_offset_ms, node.sample_offset_ms) == (1500, 0)
+    assert (node.clock_offset_ms, node.applied_offset_ms) == (1500, 0)
 
 
 def test_stored_batches_are_remembered_for_one_run_of_the_agent(machine: Machine) -> None:
@@ -170,6 +171,33 @@ def test_stored_batches_are_remembered_for_one_run_of_the_agent(machine: Machine
 
     assert machine.open(NOW + SECOND).ack_seq == 41
     assert machine.open(NOW + 2 * SECOND, agent_run_id="another").ack_seq == 0
+
+
+@pytest.mark.parametrize("wall_time", [-(2**63), 0, 2**63])
+def test_a_clock_that_is_nonsense_keeps_nobody_out(machine: Machine, wall_time: int) -> None:
+    welcome = machine.open(NOW, wall_time=wall_time)
+
+    assert welcome.session_epoch == 1
+    assert Node.objects.get().link == Link.ONLINE
+
+
+def test_numbers_that_a_database_cannot_hold_do_no_harm(machine: Machine) -> None:
+    welcome = machine.open(
+        NOW,
+        inventory=wire.Inventory(
+            hostname="h",
+            cpu_milli=2**63,
+            memory_bytes=2**64 - 1,
+            disk_bytes=-5,
+            gpus=[wire.GpuInfo(uuid="GPU-x", index=2**40, model="m" * 999, memory_bytes=2**64 - 1)],
+        ),
+    )
+    assert machine.node_id is not None
+    assert nodes.observed(
+        node_id=machine.node_id, epoch=welcome.session_epoch, generation=2**64 - 1
+    )
+
+    assert (Node.objects.get().disk_bytes, Node.objects.get().gpus.count()) == (0, 1)
 
 
 def test_strings_that_a_database_cannot_hold_do_no_harm(machine: Machine) -> None:

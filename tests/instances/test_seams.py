@@ -198,7 +198,7 @@ def test_a_node_that_talks_nonsense_harms_nobody(house: House) -> None:
     strange, plain = house.launch(), house.launch()
     house.plan()
     house.rack.listen()
-    house.rack.node.__class__.objects.update(clock_offset_ms=2**62)
+    house.rack.node.__class__.objects.update(applied_offset_ms=2**62)
     house.rack.say(
         strange,
         "pulling",
