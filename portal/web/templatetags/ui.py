@@ -102,23 +102,26 @@ def since(moment: datetime | None, style: str = "ago") -> SafeString | str:
 
 
 @register.filter
-def exact(moment: datetime | None) -> str:
-    """Write a moment to the second, with its zone."""
+def exact(moment: datetime | None, precision: str = "s") -> str:
+    """Write a moment to the second, or with `"ms"` to the millisecond, with its zone."""
     if moment is None:
         return NOTHING
-    text = format_datetime(moment.astimezone(UTC), "yyyy-MM-dd HH:mm:ss", locale=locale())
+    pattern = "yyyy-MM-dd HH:mm:ss" + (".SSS" if precision == "ms" else "")
+    text = format_datetime(moment.astimezone(UTC), pattern, locale=locale())
     return f"{text} UTC"
 
 
 @register.filter
-def lasting(milliseconds: float | timedelta | None) -> str:
-    """Write a duration to the second: "3 h 12 min 05 s"."""
+def lasting(milliseconds: float | timedelta | None, precision: str = "s") -> str:
+    """Write a duration: "3 h 12 min 05 s", or with `"ms"` "3 h 12 min 05.250 s"."""
     if milliseconds is None:
         return NOTHING
     if isinstance(milliseconds, timedelta):
         milliseconds = milliseconds / timedelta(milliseconds=1)
-    seconds = int(milliseconds) // 1000
+    seconds, rest = divmod(int(milliseconds), 1000)
     hours, minutes, seconds = seconds // 3600, seconds // 60 % 60, seconds % 60
+    if precision == "ms":
+        return _lasting_exactly(hours, minutes, seconds, rest)
     if hours:
         return _("%(h)s h %(m)02d min %(s)02d s") % {
             "h": number(hours),
@@ -128,6 +131,15 @@ def lasting(milliseconds: float | timedelta | None) -> str:
     if minutes:
         return _("%(m)d min %(s)02d s") % {"m": minutes, "s": seconds}
     return _("%(s)d s") % {"s": seconds}
+
+
+def _lasting_exactly(hours: int, minutes: int, seconds: int, rest: int) -> str:
+    padded = f"{seconds:02d}.{rest:03d}"
+    if hours:
+        return _("%(h)s h %(m)02d min %(s)s s") % {"h": number(hours), "m": minutes, "s": padded}
+    if minutes:
+        return _("%(m)d min %(s)s s") % {"m": minutes, "s": padded}
+    return _("%(s)s s") % {"s": f"{seconds}.{rest:03d}"}
 
 
 @register.filter
