@@ -29,10 +29,10 @@ class Chart {
     try {
       const history = await fetchHistory(this.element.dataset.source);
       this.windowSeconds = history.seconds;
-      this.data = [
+      this.data = withoutHiccups([
         history.at.map((ms) => ms / 1000),
         ...this.gpus.map((uuid) => history.gpus[uuid]?.[this.metric] ?? history.at.map(() => null)),
-      ];
+      ]);
     } catch {
       // Without history the chart begins now.
     }
@@ -123,6 +123,24 @@ class Chart {
     this.plot = null;
     this.draw();
   }
+}
+
+// A second without a sample, as clocks drift, is no gap; a silence is.
+function withoutHiccups(data) {
+  const [times, ...columns] = data;
+  const isEmpty = (i) => columns.every((column) => column[i] == null);
+  const keep = [];
+  for (let i = 0; i < times.length; ) {
+    let end = i;
+    while (end < times.length && isEmpty(end)) end += 1;
+    const isGap = end === times.length || i === 0 || times[end] - times[i - 1] > GAP_S;
+    if (end === i) keep.push(i++);
+    else {
+      if (isGap) for (let j = i; j < end; j += 1) keep.push(j);
+      i = end;
+    }
+  }
+  return data.map((column) => keep.map((i) => column[i]));
 }
 
 function fetchHistory(address) {
