@@ -144,10 +144,10 @@ def _exceeded(level: Level, limit: int, used: int, needed: int) -> UnableToReser
     amounts = {"needed": gpus(needed), "left": gpus(left), "limit": gpus(limit)}
     sentences = {
         "organization": _(
-            "Your organization's limit is %(limit)s GPUs: this needs %(needed)s, %(left)s left."
+            "Your organization's GPU limit is %(limit)s: this needs %(needed)s, %(left)s left."
         ),
-        "team": _("This team's limit is %(limit)s GPUs: this needs %(needed)s, %(left)s left."),
-        "member": _("Your own limit is %(limit)s GPUs: this needs %(needed)s, %(left)s left."),
+        "team": _("This team's GPU limit is %(limit)s: this needs %(needed)s, %(left)s left."),
+        "member": _("Your own GPU limit is %(limit)s: this needs %(needed)s, %(left)s left."),
     }
     helps = {
         "organization": _(

@@ -102,7 +102,10 @@ def _set(request: MemberRequest) -> str:
     names = {"name": team or member or actor.organization}
     if milli_gpus is None:
         return _("%(name)s has no limit of its own now.") % names
-    return _("%(name)s may use %(gpus)s GPUs at once.") % {**names, "gpus": quotas.gpus(milli_gpus)}
+    return _("The GPU limit of %(name)s is %(gpus)s now.") % {
+        **names,
+        "gpus": quotas.gpus(milli_gpus),
+    }
 
 
 def _uuid(text: str) -> UUID:

@@ -56,7 +56,7 @@ def show(request: HttpRequest) -> HttpResponse:
             "more": CordonForm(),
             "refusal": DomainError(
                 "quota_exceeded",
-                _("Your team's limit is 4 GPUs: this needs 2, 1 left."),
+                _("Your team's GPU limit is 4: this needs 2, 1 left."),
                 help=_("Stop an instance, or ask the team's admin."),
             ),
             "page": Paginator(range(200), 50).get_page(2),

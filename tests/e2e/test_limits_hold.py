@@ -30,9 +30,9 @@ FLAVOR, IMAGE = "h100-1", "demo"
 TEAM = "Research"
 # What a refusal says: it names the limit, and how far one is from it.
 SENTENCES = {
-    "organization": "Your organization's limit is 3 GPUs: this needs 1, 0 left.",
-    "team": "This team's limit is 3 GPUs: this needs 1, 0 left.",
-    "member": "Your own limit is 3 GPUs: this needs 1, 0 left.",
+    "organization": "Your organization's GPU limit is 3: this needs 1, 0 left.",
+    "team": "This team's GPU limit is 3: this needs 1, 0 left.",
+    "member": "Your own GPU limit is 3: this needs 1, 0 left.",
 }
 # level of the limit -> who launches
 LEVELS = {

@@ -120,7 +120,7 @@ def _limit_the_team(admin: Person, *, gpus: str) -> None:
     row = admin.page.locator("tr", has_text="Research")
     row.get_by_role("textbox").fill(gpus)
     row.get_by_role("button", name="Set").click()
-    admin.sees(f"Research may use {gpus} GPUs at once.")
+    admin.sees(f"The GPU limit of Research is {gpus} now.")
 
 
 def _launch(user: Person, name: str, pictures: Path) -> None:
@@ -162,8 +162,9 @@ def _is_refused_a_second(user: Person, pictures: Path) -> None:
     instance = user.page.url
     user.go(f"{MEADOW}/instances/new/")
     user.page.locator("input[name=flavor][value=h100-1]").check()
-    user.sees("This team's limit is 1 GPU", inside="#launch-summary [role=alert]")
-    user.sees("this needs 1, 0 left", inside="#launch-summary [role=alert]")
+    user.sees(
+        "This team's GPU limit is 1: this needs 1, 0 left.", inside="#launch-summary [role=alert]"
+    )
     user.picture(pictures, "refused-wide")
     user.go(instance)
 
