@@ -46,14 +46,18 @@ class Corral:
         self.process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> "Corral":
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
         self.folder.cleanup()
 
-    def start(self, *, patience_s: float = 180) -> None:
+    def start(self, *, patience_s: float = 300) -> None:
         """Start it and wait for the greeting, or raise AssertionError with what it said."""
         log = Path(self.folder.name) / "up.log"
         with log.open("w") as sink:
