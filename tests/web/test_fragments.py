@@ -86,6 +86,20 @@ def state_of(place: Place) -> Any:
         return Instance.objects.get(id=place.instance.id).state
 
 
+def test_an_instance_on_a_silent_machine_says_so_and_what_it_costs(place: Place) -> None:
+    from portal.fleet.models import Link, Node
+
+    Node.objects.filter(id=place.node.id).update(link=Link.OFFLINE)
+    with scope(organization=place.organization):
+        Instance.objects.filter(id=place.instance.id).update(state="RUNNING", node=place.node)
+
+    url = reverse("instance", args=[place.slug, place.instance.id])
+    html = place.client("member").get(url).content.decode()
+
+    assert "Its machine does not answer." in html
+    assert "Nothing is billed unless the machine proves later" in html
+
+
 def test_stop_is_a_form_that_comes_back_to_the_instance(place: Place) -> None:
     url = reverse("instance-stop", args=[place.slug, place.instance.id])
 
