@@ -1,8 +1,18 @@
 """What the tests of the pages stand on."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def _default_language() -> Iterator[None]:
+    """Take back the language that the last answer was given in: it stays with the thread."""
+    from django.utils import translation
+
+    yield
+    translation.deactivate()
 
 
 @pytest.fixture
