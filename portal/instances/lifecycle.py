@@ -137,6 +137,8 @@ def move(
     for field, value in (facts or {}).items():
         setattr(instance, field, value)
     is_first_time = to == State.RUNNING and instance.started_at is None
+    if to == State.STOPPING:
+        now = _after_last_proof(instance, now)
     instance.state, instance.state_since = to, now
     instance.reason_code = reason_code
     instance.reason = (reason or reasons.in_english(reason_code))[:500]
@@ -221,6 +223,19 @@ def _write_down(instance: Instance, before: State | None, now: datetime, by: Mem
     )
 
 
+def _after_last_proof(instance: Instance, now: datetime) -> datetime:
+    """Return `now`, or the last proof if a report overtook the wish while it waited for the lock.
+
+    What was proved is billed; so the wish counts from there, and page and bill name one instant.
+    """
+    meter = _open_meter_of(instance)
+    return now if meter is None else max(now, meter.proved_until)
+
+
+def _open_meter_of(instance: Instance) -> Meter | None:
+    return Meter.objects.filter(subject=instance.id, run=instance.run, closed_at=None).first()
+
+
 def _open_meter(instance: Instance) -> None:
     meters.open(
         organization_id=instance.organization_id,
@@ -238,7 +253,7 @@ def _open_meter(instance: Instance) -> None:
 
 def _close_meter(instance: Instance, now: datetime, at: datetime | None, cause: str) -> None:
     """End the bill at the evidence, or at the last proof; never later than the wish to end."""
-    meter = Meter.objects.filter(subject=instance.id, run=instance.run, closed_at=None).first()
+    meter = _open_meter_of(instance)
     if meter is None:
         return
     latest = latest_billed(instance=instance, at=now)

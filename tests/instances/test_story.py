@@ -64,3 +64,20 @@ def test_billed_time_is_from_usable_to_the_wish_to_stop(house: House, run_s: flo
     house.rack.obey(house.now)
 
     assert house.billed_ms(instance) == round(run_s * 1000)
+
+
+def test_a_report_that_overtakes_the_wish_moves_the_wish_not_the_proof(house: House) -> None:
+    instance = house.run()
+    began = house.now
+    house.now = began + timedelta(seconds=60, milliseconds=3)
+    house.rack.report(house.now)
+
+    # The wish was made three milliseconds ago, and waited for the report to be taken in.
+    house.now = began + timedelta(seconds=60)
+    house.stop(instance)
+
+    stopping = house.again(instance)
+    assert stopping.state_since == stopping.ending_since == began + timedelta(milliseconds=60_003)
+    house.pass_time(seconds=2)
+    house.rack.obey(house.now)
+    assert house.billed_ms(instance) == 60_003
