@@ -8,8 +8,12 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
+from django.core.exceptions import ValidationError
+from django.db import DataError
 from django.db.models import QuerySet
+from rest_framework.exceptions import NotFound
 from rest_framework.pagination import CursorPagination
+from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer, ListSerializer
 
@@ -24,6 +28,18 @@ class Pages(CursorPagination):
 
     def __init__(self, ordering: Sequence[str] = ("-created_at", "-id")) -> None:
         self.ordering = tuple(ordering)
+
+    def paginate_queryset(
+        self, queryset: QuerySet[Any], request: Request, view: Any = None
+    ) -> list[Any] | None:
+        """Return the rows of the page. Raises NotFound for a cursor that was never ours."""
+        try:
+            return super().paginate_queryset(queryset, request, view)
+        except (ValidationError, ValueError, DataError) as error:
+            if self.cursor is None:
+                raise
+            # Well-formed, but its position is no value of the column that the list is sorted by.
+            raise NotFound(self.invalid_cursor_message) from error
 
     def _get_position_from_instance(self, instance: Any, ordering: Sequence[str]) -> str:
         # The framework's own can't follow a relation, as in "user__email".

@@ -1,7 +1,7 @@
 """`usage`: what ran for how long and what it cost, as far as one may see it."""
 
 from collections.abc import AsyncIterator, Generator
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, cast, get_args
 from urllib.parse import urlencode
@@ -27,6 +27,8 @@ from portal.billing.selection import Filters
 from portal.tenants import teams
 
 _LINES = 500  # handed on at a time
+# Nothing was metered outside, and calendars end: months and days are not counted without bounds.
+_EARLIEST, _LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 _GROUPINGS = get_args(usage.Grouping)
 QUERY = [
     OpenApiParameter("start", OpenApiTypes.DATETIME, description="The month's, if left out."),
@@ -158,6 +160,9 @@ def span(endpoint: Endpoint) -> tuple[datetime, datetime]:
     month = local.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     start = moment(endpoint.request, "start") or month
     end = moment(endpoint.request, "end") or endpoint.now
+    for name, at in (("start", start), ("end", end)):
+        if not _EARLIEST <= at <= _LATEST:
+            raise ValidationError({name: [_("Choose a day of this century.")]})
     if end <= start:
         raise ValidationError({"end": [_("Must be later than start.")]})
     return start, end

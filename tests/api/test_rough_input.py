@@ -1,6 +1,8 @@
 """Whatever is sent, the answer is JSON and no error of ours."""
 
+from base64 import b64encode
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -82,6 +84,33 @@ def test_a_rough_query_is_never_an_error_of_ours(
     response = acme.program("owner").get(f"{fill(route, ids)}?{text}")
 
     assert response.status_code < 500, (route, query)
+
+
+@pytest.mark.parametrize("position", ["abc", "&", "\x00", "9999-99-99"])
+@pytest.mark.parametrize("route", ["instances", "members", "ledger", "tokens", "audit-events"])
+def test_a_cursor_that_was_never_ours_is_404(acme: Acme, route: str, position: str):
+    cursor = b64encode(urlencode({"p": position}).encode()).decode()
+
+    response = acme.program("owner").get(f"{route}?{urlencode({'cursor': cursor})}")
+
+    # As text, any position will do: it is a place in the list like another.
+    assert response.status_code == 404 or (route, response.status_code) == ("members", 200)
+
+
+@pytest.mark.parametrize("route", ["usage", "usage.csv"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "start=0001-01-01T00:00:00Z",
+        "end=9999-12-31T23:59:59Z",
+        "start=0001-01-01T00:00:00Z&end=9999-12-31T00:00:00Z",
+    ],
+)
+def test_usage_of_other_centuries_is_400(acme: Acme, route: str, query: str):
+    response = acme.program("owner").get(f"{route}?{query}")
+
+    assert response.status_code == 400
+    assert set(response.json()["error"]["details"]) <= {"start", "end"}
 
 
 def test_a_body_that_is_nested_too_deep_is_400(acme: Acme):
