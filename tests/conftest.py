@@ -31,6 +31,21 @@ def _loopback_only() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def django_db_keepdb() -> bool:
+    """Leave the database behind: its server ends with the session, and late threads may hold it."""
+    return True
+
+
+@pytest.fixture(autouse=True)
+def _english() -> Iterator[None]:
+    """Speak English in every test, whatever the one before it spoke."""
+    from django.utils import translation
+
+    with translation.override("en"):
+        yield
+
+
+@pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
     """Let a flush empty the append-only tables: in tests alone, they do not refuse TRUNCATE."""
     from django.db import connection
