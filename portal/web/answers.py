@@ -54,4 +54,5 @@ def way_back(request: HttpRequest, fallback: str = "/") -> str:
     is_ours = url_has_allowed_host_and_scheme(
         wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
     )
-    return wanted if is_ours else fallback
+    # A path only: what has no slash would be taken for the name of a view.
+    return wanted if is_ours and wanted.startswith("/") else fallback

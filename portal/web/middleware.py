@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from django.conf import settings
+from django.core.exceptions import SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
@@ -39,6 +40,8 @@ class PageMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         """Answer a request, with the headers that every answer has."""
         is_page = not request.path.startswith(_NOT_PAGES)
+        if is_page and _has_nul(request):
+            raise SuspiciousOperation("a NUL character: no text in the database can hold it")
         if is_page and (language := getattr(request.user, "language", "")):
             translation.activate(language)
             request.LANGUAGE_CODE = translation.get_language() or language
@@ -68,6 +71,11 @@ class PageMiddleware:
             request, "refused.html", {"refusal": exception}, status=exception.status
         )
         return response
+
+
+def _has_nul(request: HttpRequest) -> bool:
+    lists = [*request.GET.lists(), *request.POST.lists()]
+    return any("\0" in text for _name, texts in lists for text in texts)
 
 
 def _signed_out(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:

@@ -155,14 +155,31 @@ def test_pages_speak_the_language_of_the_account(place: Place) -> None:
     assert '<html lang="zh-Hans"' in html
 
 
-def test_the_theme_and_language_are_remembered_and_never_lead_elsewhere(place: Place) -> None:
+@pytest.mark.parametrize(
+    "elsewhere", ["https://evil.example/", "//evil.example", "/\\evil.example", "9999-12-31", "1"]
+)
+def test_the_theme_and_language_are_remembered_and_never_lead_elsewhere(
+    place: Place, elsewhere: str
+) -> None:
     client = place.client("member")
 
-    response = client.post(
-        reverse("appearance"), {"theme": "dark", "next": "https://evil.example/"}
-    )
+    response = client.post(reverse("appearance"), {"theme": "dark", "next": elsewhere})
 
     assert response["Location"] == "/"
     place.member.user.refresh_from_db()
     assert place.member.user.theme == "dark"
     assert 'data-bs-theme="dark"' in client.get("/profile/").content.decode()
+
+
+def test_a_nul_character_is_refused_wherever_it_is_typed(place: Place) -> None:
+    client = place.client("owner")
+    team = reverse("team", args=[place.slug, place.team.id])
+
+    answers = [
+        client.get(reverse("usage", args=[place.slug]), {"flavor": "a\0"}),
+        client.get(reverse("usage-csv", args=[place.slug]), {"flavor": "a\0"}),
+        client.post(team, {"act": "rename", "name": "a\0"}),
+    ]
+
+    assert [answer.status_code for answer in answers] == [400, 400, 400]
+    assert "The request makes no sense." in answers[0].content.decode()
