@@ -179,7 +179,7 @@ def _stop_and_read_the_bill(user: Person, pictures: Path) -> Bill:
     cells = user.page.locator("#instance-bill tbody td").all_inner_texts()
     begin, end, _why, time, price, cost = cells
     foot = user.page.locator("#instance-bill tfoot td").all_inner_texts()
-    assert (_amount(price), foot[0], foot[-1]) == (H100_PER_HOUR, time, cost)
+    assert (_amount(price), foot[1], foot[-1]) == (H100_PER_HOUR, time, cost)
     return Bill(
         lasted_ms=(_moment(end) - _moment(begin)) // timedelta(milliseconds=1),
         shown_ms=_milliseconds(time),
