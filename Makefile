@@ -14,7 +14,7 @@ help:  ## List these commands.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 run: prepare  ## Start everything on this machine with demo data; PORT and DATA_DIR change it.
-	@exec $(PY) manage.py up --port $(PORT) --data-dir $(DATA_DIR) --nodes $(NODES)
+	@exec $(PY) manage.py up --port $(PORT) --data-dir "$(DATA_DIR)" --nodes $(NODES)
 
 test: prepare-test  ## Run the whole suite on real servers, a real browser included.
 	@$(PY) -m pytest -n auto --dist worksteal $(TESTS)

@@ -178,7 +178,7 @@ class Valkey:
         lines = [
             f"port {self.port}",
             "bind 127.0.0.1",
-            f"dir {self.data}",
+            f"dir {_quoted(self.data)}",
             f"requirepass {self.password}",
             'save ""',
             f"appendonly {'yes' if self.durable else 'no'}",
@@ -213,6 +213,11 @@ class Valkey:
             return False
         finally:
             client.close()
+
+
+def _quoted(path: Path) -> str:
+    """Write a path as one word of Valkey's configuration, whatever characters it has."""
+    return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def free_port() -> int:

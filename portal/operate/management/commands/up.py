@@ -4,6 +4,7 @@ import json
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -50,7 +51,8 @@ class Command(BaseCommand):
             raise CommandError(f"{error}\n  The logs are in {stack.logs}") from error
         finally:
             stack.supervisor.stop()
-            stack.output.line("✓", "all stopped; the data stays")
+            if stack.supervisor.programs:
+                stack.output.line("✓", "all stopped; the data stays")
 
 
 class Stack:
@@ -66,8 +68,8 @@ class Stack:
 
     def run(self) -> None:
         """Start all, tell the address, watch until asked to stop."""
-        self.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._one_at_a_time()
+        self._port_is_free()
         self.supervisor.catch_signals()
         self.environ |= {
             "DATA_DIR": str(self.data),
@@ -90,11 +92,27 @@ class Stack:
     def _one_at_a_time(self) -> None:
         import fcntl
 
-        self.lock = (self.data / "lock").open("w")
+        try:
+            self.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.lock = (self.data / "lock").open("w")
+        except OSError as error:
+            raise UnableToStart(f"Nothing can be kept in {self.data}: {error.strerror}.") from error
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise UnableToStart(f"Corral already runs on {self.data}; stop it first.") from error
+
+    def _port_is_free(self) -> None:
+        """Refuse a taken port now: another Corral there would answer in place of ours."""
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((self.host, self.port))
+            except (OSError, OverflowError) as error:
+                raise UnableToStart(
+                    f"Port {self.port} on {self.host} can't be had ({error}); choose another one."
+                ) from error
 
     def _secret(self) -> str:
         path = self.data / "secret-key"
