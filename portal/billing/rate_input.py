@@ -124,6 +124,8 @@ def _instant(row: Mapping[str, Any], field: str, name: str) -> int:
         raise RatingError(f"{name}: {field} is not an ISO 8601 time: {text!r}") from None
     if at.tzinfo is None:
         raise RatingError(f"{name}: {field} has no time zone: {text!r} (end it in Z or +02:00)")
+    if not 1 < at.year < 9999:  # months are counted one beyond either end
+        raise RatingError(f"{name}: {field} lies outside of the calendar: {text!r}")
     return periods.to_ms(at)
 
 

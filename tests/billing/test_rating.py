@@ -164,6 +164,8 @@ def test_usage_of_no_length_is_no_line() -> None:
         ),
         (run("2026-03-02T11:00:00", "2026-03-02T12:00:00Z"), "row 2 .*start has no time zone"),
         (run("soon", "2026-03-02T12:00:00Z"), "row 2 .*start is not an ISO 8601 time: 'soon'"),
+        (run("2026-03-02T11:00:00Z", "9999-12-31T23:00:00Z"), "row 2 .*end lies outside of"),
+        (run("0001-01-01T00:00:00+14:00", "2026-03-02T12:00:00Z"), "row 2 .*start lies outside"),
         ({"id": "a", "sku": "h100", "start": "2026-03-02T11:00:00Z"}, "row 2 .*end is missing"),
         ({"sku": "h100"}, "usage row 2: id is missing"),
         (
