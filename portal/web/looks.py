@@ -54,6 +54,31 @@ GPUS: dict[str, Look] = {
     GpuState.BUSY: Look("lock", "warn"),
     GpuState.ABSENT: Look("x", "off"),
 }
+# What happened to a node, by the kind of its event.
+HAPPENED: dict[str, str | Promise] = {
+    "joined": _("Joined"),
+    "session": _("Session opened"),
+    "past_session": _("Earlier session"),
+    "online": _("Online"),
+    "stale": _("Stale"),
+    "offline": _("Offline"),
+    "lost": _("Lost"),
+    "conflict": _("Identity conflict"),
+    "conflict_settled": _("Conflict settled"),
+    "cordoned": _("Cordoned"),
+    "uncordoned": _("Uncordoned"),
+    "retired": _("Retired"),
+    "frozen": _("Too many silent at once: not judged"),
+    "thawed": _("Judged again"),
+    "gpu_added": _("GPU added"),
+    "gpu_moved": _("GPU moved here"),
+    "gpu_elsewhere": _("GPU is known on another node"),
+    "gpu_ok": _("GPU well again"),
+    "gpu_lost": _("GPU lost"),
+    "gpu_not_answering": _("GPU not answering"),
+    "gpu_busy": _("GPU in use by something unknown"),
+    "gpu_absent": _("GPU no longer there"),
+}
 _TABLES = {
     "instance": (STATES, dict(State.choices)),
     "link": (LINKS, dict(Link.choices)),

@@ -14,7 +14,6 @@ from django.forms import BoundField
 from django.template.base import Node, NodeList, Parser, Token, token_kwargs
 from django.template.context import Context
 from django.templatetags.static import static
-from django.utils.functional import Promise
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import get_language
@@ -250,9 +249,9 @@ def dressed(field: BoundField) -> BoundField:
 
 
 @register.filter
-def words(value: str | Promise) -> str:
-    """Write a code (`PLACING`, `quota_exceeded`) as words where it has none of its own."""
-    return str(value).replace("_", " ").replace(".", " ").lower()
+def happened(kind: str) -> str:
+    """Say what an event of a node is about."""
+    return str(looks.HAPPENED.get(kind, kind))
 
 
 @register.simple_tag
