@@ -3,10 +3,13 @@
 Codes that come from the node (`image_not_found`, `oom`, ...) bring their own sentence.
 """
 
+from functools import cache
+
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import override
 
+from portal.billing import meters
 from portal.instances.models import Instance, Move
 
 REASONS: dict[str, Promise] = {
@@ -49,3 +52,17 @@ def in_english(code: str) -> str:
     """Return the English sentence of a code, as it is stored; empty for an unknown one."""
     with override("en"):
         return str(REASONS.get(code, ""))
+
+
+def translated(cause: str) -> str:
+    """Say why a segment of the bill began or ended, in the reader's language.
+
+    Causes are stored as English sentences; what a node said in its own words stays as it is.
+    """
+    return str(_by_sentence().get(cause, cause))
+
+
+@cache
+def _by_sentence() -> dict[str, Promise]:
+    known = {in_english(code): words for code, words in REASONS.items()}
+    return known | {meters.PRICE_CHANGE: _("The price changed.")}

@@ -113,3 +113,29 @@ def test_a_state_is_a_word_and_an_icon_and_not_only_a_colour() -> None:
 
     assert html.count("Lost") == 2
     assert html.count("<svg") == 2
+
+
+@pytest.mark.parametrize(
+    ("cause", "chinese"),
+    [
+        ("It is ready to use.", "已可使用。"),
+        ("price change", "价格已变更。"),
+        ("the node's own words", "the node's own words"),
+    ],
+)
+def test_a_bill_says_why_in_the_language_of_its_reader(cause: str, chinese: str) -> None:
+    with override("zh-hans"):
+        assert ui.because(cause) == chinese
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (0, "0.000 s"),
+        (14_890, "14.890 s"),
+        (65_250, "1 min 05.250 s"),
+        (3_600_001, "1 h 00 min 00.001 s"),
+    ],
+)
+def test_a_bill_tells_time_to_the_millisecond(milliseconds: int, text: str) -> None:
+    assert ui.lasting(milliseconds, "ms") == text

@@ -19,6 +19,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
+from portal.instances import reasons
 from portal.money import Money, minor_digits
 from portal.web import looks
 from portal.web.forms import dress
@@ -252,6 +253,12 @@ def dressed(field: BoundField) -> BoundField:
 def happened(kind: str) -> str:
     """Say what an event of a node is about."""
     return str(looks.HAPPENED.get(kind, kind))
+
+
+@register.filter
+def because(cause: str) -> str:
+    """Say why a segment of the bill began or ended."""
+    return reasons.translated(cause)
 
 
 @register.simple_tag
