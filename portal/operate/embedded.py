@@ -10,6 +10,7 @@ import os
 import pwd
 import secrets
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -18,6 +19,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from portal.operate.supervisor import dies_with_parent
 
 # PostgreSQL refuses to run as root, so as root it runs as this account of its own.
 _ACCOUNT = "corral-postgres"
@@ -76,8 +79,8 @@ class Postgres:
             _let_through(_postgres_binary("postgres").parent)
             for path in (self.data, self.sockets):
                 os.chown(path, account, account)
-        if not self.answers():
-            (self.data / "postmaster.pid").unlink(missing_ok=True)  # left by a killed server
+        self._end_leftover()
+        (self.data / "postmaster.pid").unlink(missing_ok=True)  # left by a killed server
         if not (self.data / "PG_VERSION").exists():
             _run_as(
                 account,
@@ -107,6 +110,7 @@ class Postgres:
                 stderr=subprocess.STDOUT,
                 cwd="/",
                 start_new_session=True,
+                preexec_fn=dies_with_parent(signal.SIGINT),
                 **_as_user(account),
             )
         deadline = time.monotonic() + 60
@@ -116,6 +120,30 @@ class Postgres:
             time.sleep(0.05)
         self.create("corral")
         return child
+
+    def _end_leftover(self) -> None:
+        """End a server that outlived whoever started it: two on one folder would ruin it."""
+        try:
+            pid = int((self.data / "postmaster.pid").read_text().split("\n", 1)[0])
+        except (OSError, ValueError):
+            return
+        deadline = time.monotonic() + 60
+        is_told = False
+        while self._is_ours(pid):
+            if not is_told:
+                os.kill(pid, signal.SIGINT)
+                is_told = True
+            if time.monotonic() > deadline:
+                raise UnableToStart(f"An older PostgreSQL (process {pid}) does not end; end it.")
+            time.sleep(0.05)
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether that process is a server on this folder, and no other that has its number now."""
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            return False
+        return str(self.data).encode() in words
 
     def answers(self) -> bool:
         """Whether the server takes connections now."""
@@ -191,6 +219,7 @@ class Valkey:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=dies_with_parent(),
             )
         assert child.stdin is not None
         child.stdin.write("\n".join(lines).encode())
