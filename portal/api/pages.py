@@ -30,7 +30,7 @@ class Pages(CursorPagination):
         self.ordering = tuple(ordering)
 
     def paginate_queryset(
-        self, queryset: QuerySet[Any], request: Request, view: Any = None
+        self, queryset: Any, request: Request, view: Any = None
     ) -> list[Any] | None:
         """Return the rows of the page. Raises NotFound for a cursor that was never ours."""
         try:
