@@ -5,6 +5,7 @@ the difference; `daemon` carries it out and tells what came of it. Level-trigger
 costs a delay only.
 """
 
+import math
 from collections.abc import Callable
 
 import msgspec
@@ -63,7 +64,7 @@ class Agent:
         self._gpus = gpus
         self._wanted: dict[Key, wire.InstanceSpec] = {}
         self._generation = 0
-        self._has_listed = False
+        self._looked_at_ms: int | None = None
         self._session_generation: int | None = None
         self._disconnected_at: float | None = now.mono
         self._absent_since: dict[Key, float] = {}
@@ -76,6 +77,11 @@ class Agent:
     def observed_generation(self) -> int:
         """The generation of the last desired state that was taken in."""
         return self._generation
+
+    @property
+    def looked_at_ms(self) -> int | None:
+        """When the runtime was asked for the list that the statuses rest on; None: not yet."""
+        return self._looked_at_ms
 
     def statuses(self) -> list[wire.InstanceStatus]:
         """Return the whole observed state."""
@@ -132,7 +138,8 @@ class Agent:
                 self._orphans.add(key)
 
     def _take_list(self, observed: list[Observed], asked_at: float, now: Moment) -> None:
-        self._has_listed = True
+        # The clocks are read when the list is taken in; it was true when it was asked for.
+        self._looked_at_ms = now.wall_ms - math.ceil((now.mono - asked_at) * 1000)
         seen = {one.key: one for one in observed}
         for key, one in seen.items():
             run = self._runs.get(key) or Run.adopted(one, now.mono, now.wall_ms)
@@ -166,7 +173,7 @@ class Agent:
 
     def _instructions(self, now: Moment) -> list[Instruction]:
         # Until the runtime has answered once nothing is known to be absent, so nothing is started.
-        actions = self._reconcile(now) if self._has_listed else []
+        actions = [] if self._looked_at_ms is None else self._reconcile(now)
         memory = [run.memory() for _, run in sorted(self._runs.items())]
         before: list[Instruction] = []
         if memory != self._persisted:

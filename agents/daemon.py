@@ -113,6 +113,7 @@ class Daemon:
             runtime=self._runtime.name,
             isolation=self._runtime.isolation,
             inventory=self._told_inventory,
+            looked_at_ms=self._agent.looked_at_ms,
             instances=self._agent.statuses(),
         )
 
@@ -124,6 +125,7 @@ class Daemon:
             wall_time=now.wall_ms,
             mono_ms=int(now.mono * 1000),
             observed_generation=self._agent.observed_generation,
+            looked_at_ms=self._agent.looked_at_ms,
             instances=self._agent.statuses(),
             gpu_health=self._collector.seen().health,
         )

@@ -141,7 +141,10 @@ class InstanceSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
-    """Node: who I am, what I have, what runs here. The first frame of a session."""
+    """Node: who I am, what I have, what runs here. The first frame of a session.
+
+    `looked_at_ms` as in `Report`.
+    """
 
     proto_min: int
     proto_max: int
@@ -154,6 +157,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     runtime: RuntimeName
     isolation: bool
     inventory: Inventory
+    looked_at_ms: int | None = None
     instances: list[InstanceStatus] = []
 
 
@@ -166,12 +170,17 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
-    """Node: the whole observed state."""
+    """Node: the whole observed state.
+
+    `looked_at_ms` is when the runtime was last asked what runs, in Unix milliseconds: until then
+    the statuses prove that something ran, whenever the frame is sent. None proves nothing.
+    """
 
     seq: int
     wall_time: int
     mono_ms: int
     observed_generation: int
+    looked_at_ms: int | None = None
     instances: list[InstanceStatus] = []
     gpu_health: list[GpuHealth] = []
 

@@ -11,18 +11,22 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class NodeClock:
-    """How to read the times in one frame of a node; `said_at` is when it was true."""
+    """How to read the times in one frame of a node; `said_at` is when its statuses were true."""
 
     now: datetime
     offset: timedelta
     said_at: datetime
 
     @classmethod
-    def of(cls, *, node: Node, wall_time: int, now: datetime) -> Self:
-        """Return the clock of a frame that the node dated `wall_time` (Unix milliseconds)."""
+    def of(cls, *, node: Node, looked_at_ms: int | None, now: datetime) -> Self:
+        """Return the clock of a frame whose statuses were seen at `looked_at_ms` (Unix).
+
+        None: the node has not looked yet, so they are of long ago and prove nothing.
+        """
         # The applied offset, not the measured one: that wavers with every message's delay.
         offset = _span(node.applied_offset_ms)
-        return cls(now, offset, min(now, _moment(wall_time, offset)))
+        said_at = _LONG_AGO if looked_at_ms is None else _moment(looked_at_ms, offset)
+        return cls(now, offset, min(now, said_at))
 
     def at(self, milliseconds: int | None) -> datetime | None:
         """Turn a node's instant into the portal's; never in the future."""

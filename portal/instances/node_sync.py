@@ -98,7 +98,7 @@ def receive(*, node_id: UUID, epoch: int, report: wire.Report, boot_id: str, now
         node = _turn(node_id)
         if node is None or node.session_epoch != epoch:
             return False
-        clock = NodeClock.of(node=node, wall_time=report.wall_time, now=now)
+        clock = NodeClock.of(node=node, looked_at_ms=report.looked_at_ms, now=now)
         # What the node was told only now can't be in its report yet.
         may_miss = report.observed_generation >= node.desired_generation
         _take_all(node, report.instances, boot_id, clock, may_miss)
@@ -115,7 +115,7 @@ def hello(*, node_id: UUID, hello: wire.Hello, now: datetime) -> None:
         node = _turn(node_id)
         if node is None:
             return
-        clock = NodeClock.of(node=node, wall_time=hello.wall_time, now=now)
+        clock = NodeClock.of(node=node, looked_at_ms=hello.looked_at_ms, now=now)
         _take_all(node, hello.instances, hello.boot_id, clock, may_miss=False)
 
 

@@ -97,3 +97,15 @@ def test_a_report_is_sent_on_change_only() -> None:
 
     assert same == []
     assert events.SendReport() in change
+
+
+def test_a_report_says_when_the_runtime_was_asked_not_when_it_is_sent() -> None:
+    stage = Stage()
+    assert stage.agent.looked_at_ms is None
+    asked_at, asked_wall_ms = stage.time, stage.now.wall_ms
+
+    stage.time += 0.7
+    stage.tell(events.Listed([live(spec())], asked_at))
+
+    # To the millisecond, and never later than it was.
+    assert asked_wall_ms - 1 <= stage.agent.looked_at_ms <= asked_wall_ms

@@ -60,13 +60,15 @@ class Rack:
 
     def report(self, now: datetime, **fields: Any) -> bool:
         self.seq += 1
+        wall = milliseconds(fields.pop("wall", now))
         return node_sync.receive(
             node_id=self.node.id,
             epoch=fields.pop("epoch", self.epoch),
             boot_id=fields.pop("boot_id", self.boot_id),
             report=wire.Report(
                 seq=self.seq,
-                wall_time=milliseconds(fields.pop("wall", now)),
+                wall_time=wall,
+                looked_at_ms=fields.pop("looked_at_ms", wall),
                 mono_ms=0,
                 observed_generation=fields.pop("generation", self.generation),
                 instances=list(self.said.values()),
@@ -95,7 +97,8 @@ class Rack:
             hello=wire.Hello(
                 proto_min=1, proto_max=1, agent_version="1", node_id=str(self.node.id),
                 boot_id=self.boot_id, agent_run_id="run", generation=1,
-                wall_time=milliseconds(now), runtime="process", isolation=False,
+                wall_time=milliseconds(now), looked_at_ms=milliseconds(now),
+                runtime="process", isolation=False,
                 inventory=wire.Inventory(hostname="h", cpu_milli=1, memory_bytes=1, disk_bytes=1),
                 instances=list(self.said.values()),
             ),

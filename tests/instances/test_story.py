@@ -6,6 +6,7 @@ import pytest
 
 from portal.instances.models import State
 from tests.instances.conftest import House
+from tests.instances.rack import milliseconds
 
 
 def test_an_instance_is_launched_placed_started_billed_and_stopped(house: House) -> None:
@@ -81,3 +82,18 @@ def test_a_report_that_overtakes_the_wish_moves_the_wish_not_the_proof(house: Ho
     house.pass_time(seconds=2)
     house.rack.obey(house.now)
     assert house.billed_ms(instance) == 60_003
+
+
+def test_a_report_proves_what_the_node_saw_not_when_it_spoke(house: House) -> None:
+    instance = house.run()
+    began = house.now
+    looked = house.pass_time(seconds=10)
+    house.pass_time(seconds=0.8)
+    house.rack.report(house.now, looked_at_ms=milliseconds(looked))
+
+    ended = looked + timedelta(milliseconds=300)
+    house.rack.say(instance, "exited", ended, exit_code=0)
+    house.rack.report(house.pass_time(seconds=1))
+
+    assert house.again(instance).state == State.STOPPED
+    assert house.billed_ms(instance) == (ended - began) // timedelta(milliseconds=1)
