@@ -14,7 +14,7 @@ from portal import events
 from portal.errors import DomainError, Invalid
 from portal.tenants import audit, tokens
 from portal.tenants.models import Invitation, Member, Organization, Role, Team, TeamMember, User
-from portal.tenants.roles import Actor, UnableToAct, require
+from portal.tenants.roles import REACH, Actor, Reach, UnableToAct, require
 from portal.tenants.scope import scope
 from portal.tenants.teams import DEFAULT_TEAM, UnableToFindMember
 
@@ -102,7 +102,10 @@ def get_member(*, actor: Actor, member_id: UUID) -> Member:
 
 @transaction.atomic
 def change_role(*, actor: Actor, member_id: UUID, role: Role, now: datetime) -> Member:
-    """Give a member another role. Only owners make and unmake owners; the last one stays owner."""
+    """Give a member another role. Only owners make and unmake owners; the last one stays owner.
+
+    Open invitations that the new role could not send are closed.
+    """
     _lock(actor.organization)
     member = get_member(actor=actor, member_id=member_id)
     require(actor, "members.manage")
@@ -113,6 +116,9 @@ def change_role(*, actor: Actor, member_id: UUID, role: Role, now: datetime) -> 
         _keep_an_owner(member)
     before, member.role = member.role, role
     member.save(update_fields=["role"])
+    if role != Role.OWNER:
+        may_invite = Reach.ALL in REACH[role]["members.manage"]
+        _close_invitations(member, Q(role=Role.OWNER) if may_invite else Q(), now)
     _note(actor, "member.change_role", member, now, was=before, role=role)
     return member
 
@@ -165,11 +171,14 @@ def _take_out(actor: Actor, member: Member, verb: str, now: datetime) -> None:
     member.save(update_fields=["removed_at"])
     TeamMember.objects.filter(member=member).delete()
     tokens.revoke_all(Q(member=member), now=now)
-    # An open invitation would be a way back in.
-    Invitation.objects.filter(invited_by=member, accepted_at=None, revoked_at=None).update(
-        revoked_at=now
-    )
+    _close_invitations(member, Q(), now)
     _note(actor, verb, member, now)
+
+
+def _close_invitations(member: Member, which: Q, now: datetime) -> None:
+    """Close open invitations that the member may not send any more: they would be a way back in."""
+    sent = Invitation.objects.filter(invited_by=member, accepted_at=None, revoked_at=None)
+    sent.filter(which).update(revoked_at=now)
 
 
 def _lock(organization: Organization) -> None:

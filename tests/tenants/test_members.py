@@ -209,6 +209,31 @@ def test_a_removed_member_loses_everything_at_once(acme: Acme):
     assert Member.objects.filter(id=acme.admin.id).exists(), "bills still name the member"
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "left"),
+    [
+        (Role.OWNER, Role.ADMIN, {"a@example.com", "m@example.com"}),
+        (Role.OWNER, Role.MEMBER, set()),
+        (Role.ADMIN, Role.FINANCE, set()),
+        (Role.ADMIN, Role.OWNER, {"a@example.com", "m@example.com"}),
+    ],
+)
+def test_invitations_do_not_outlast_the_right_to_send_them(
+    acme: Acme, before: Role, after: Role, left: set[str]
+):
+    sender = make.member(acme.organization, before)
+    actor = acme.actor(sender)
+    invitations.invite(actor=actor, email="a@example.com", role=Role.ADMIN, now=NOW)
+    invitations.invite(actor=actor, email="m@example.com", role=Role.MEMBER, now=NOW)
+    if before == Role.OWNER:
+        invitations.invite(actor=actor, email="o@example.com", role=Role.OWNER, now=NOW)
+
+    members.change_role(actor=acme.actor(acme.owner), member_id=sender.id, role=after, now=NOW)
+
+    still_open = Invitation.objects.filter(revoked_at=None)
+    assert set(still_open.values_list("email", flat=True)) == left
+
+
 def test_a_held_picture_of_a_removed_member_may_not_act(acme: Acme):
     stale = acme.actor(acme.member)
     members.remove_member(actor=acme.actor(acme.owner), member_id=acme.member.id, now=NOW)
