@@ -19,7 +19,7 @@ from portal.operate.supervisor import Child, Output, Program, Supervisor, spawn
 
 ROOT = Path(__file__).resolve().parents[4]
 # What the simulated rack is made of, node by node, round and round.
-RACK = tuple(os.environ.get("CORRAL_RACK", "h100x8,l40sx4,a100x8,rtx4090x2").split(","))
+RACK = tuple(os.environ.get("CORRAL_RACK", "h100x8,a100x4+l40sx2+rtx4090x2").split(","))
 
 
 class Command(BaseCommand):
