@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -13,6 +15,7 @@ from portal.api.fields import ColumnMoneyField, moment
 from portal.api.pages import page
 from portal.api.schema import operation
 from portal.billing import prices
+from portal.instances.models import Flavor
 
 
 class PriceOut(serializers.Serializer[Any]):
@@ -34,6 +37,12 @@ class PriceIn(serializers.Serializer[Any]):
     starts_at = serializers.DateTimeField(
         required=False, help_text="Now, if left out; never in the past."
     )
+
+    def validate_sku(self, sku: str) -> str:
+        """Refuse a slip of the pen: a price of nothing would never be charged."""
+        if not Flavor.objects.filter(code=sku).exists():
+            raise ValidationError(_("This is not known here."))
+        return sku
 
 
 class Prices(Endpoint):

@@ -57,11 +57,14 @@ def test_operators_set_prices_and_everybody_reads_them(acme: Acme):
     later = operator.post("prices", body | {"per_hour": "4", "starts_at": soon})
     past = operator.post("prices", body | {"starts_at": "2021-01-01T00:00:00Z"})
     wrong = operator.post("prices", body | {"per_hour": "free"})
+    unknown = operator.post("prices", body | {"sku": "no-such-size"})
 
     assert now.status_code == 201, now.content
     assert now.json()["per_hour"] == {"amount": "3.125", "currency": "USD"}
     assert later.json()["ends_at"] is None
     assert (past.status_code, wrong.status_code) == (409, 400)
+    assert unknown.status_code == 400
+    assert list(unknown.json()["error"]["details"]) == ["sku"]
     member = acme.program("member")
     assert [row["per_hour"]["amount"] for row in member.get("prices").json()["results"]] == [
         "3.125"
