@@ -255,6 +255,8 @@ def test_other_formats_say_that_they_are_not_there_yet(
         ({"organization": "nobody"}, "no organization 'nobody'"),
         ({"organization": str(uuid.uuid4())}, "no organization"),
         ({"from": "March"}, "--from is not an ISO 8601 time"),
+        ({"from": "0001-01-01"}, "--from lies outside of the calendar"),
+        ({"to": "9999-12-31"}, "--to lies outside of the calendar"),
         ({"to": "2026-03-01"}, "--to must be later"),
     ],
 )

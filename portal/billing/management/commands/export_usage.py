@@ -88,4 +88,6 @@ def _instant(text: str, option: str, zone: ZoneInfo) -> datetime:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise CommandError(f"{option} is not an ISO 8601 time: {text!r}") from None
+    if not 1 < at.year < 9999:  # months are counted one beyond either end
+        raise CommandError(f"{option} lies outside of the calendar: {text!r}")
     return (at if at.tzinfo else at.replace(tzinfo=zone)).astimezone(UTC)
