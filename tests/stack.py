@@ -78,6 +78,10 @@ class Corral:
         if self.process.poll() is not None:
             raise AssertionError(f"`manage.py up` ended:\n{self.output}\n{self.logs()}")
 
+    def said(self) -> str:
+        """Return what `manage.py up` printed so far."""
+        return (Path(self.folder.name) / "up.log").read_text()
+
     def stop(self) -> int:
         """Press Ctrl-C and return the exit status."""
         if self.process is None or self.process.poll() is not None:

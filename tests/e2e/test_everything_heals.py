@@ -64,6 +64,8 @@ def test_ctrl_c_leaves_no_process_behind(corral: Corral) -> None:
     one = _launch(corral, token, "still-running")
     _wait_until_running(corral, token, [one])
 
+    assert "✗" not in corral.said(), corral.logs()
+
     assert corral.stop() == 0
 
     marks = (str(corral.data), f"CORRAL_INSTANCE={one}")
