@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def corral() -> Iterator[Corral]:
-    """One Corral for the module, of two simulated nodes: eight H100 and four L40S."""
+    """One Corral for the module, of two simulated nodes; the first has eight H100."""
     with Corral(nodes=2) as running:
         yield running
 

@@ -150,6 +150,8 @@ def _watch(user: Person, pictures: Path) -> None:
     assert _amount(_cost_so_far(user)) > _amount(before)
     user.picture(pictures, "instance-wide")
     user.page.set_viewport_size(PHONE)
+    user.until(lambda: user.page.evaluate("document.querySelector('canvas').clientWidth < 390"))
+    assert user.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     user.picture(pictures, "instance-phone")
     user.page.set_viewport_size({"width": 1440, "height": 900})
     user.follow("Logs")
