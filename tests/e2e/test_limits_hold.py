@@ -77,6 +77,12 @@ class Visitor:
 
 
 @pytest.fixture(scope="module")
+def corral() -> Iterator[Corral]:
+    with Corral(nodes=1, STATIC_HASHED="0") as running:  # nobody looks: starts sooner
+        yield running
+
+
+@pytest.fixture(scope="module")
 def tokens(corral: Corral) -> dict[str, str]:
     """Give each person an API token."""
     return {email: corral.token(email) for email in LEVELS["organization"]}
