@@ -92,17 +92,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=os.getpid())
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, _end)
-    train(
-        options.profile,
-        intensity=options.intensity,
-        report_seconds=options.report_seconds,
-        seed=options.seed,
-    )
+    try:
+        train(
+            options.profile,
+            intensity=options.intensity,
+            report_seconds=options.report_seconds,
+            seed=options.seed,
+        )
+    except Asked:
+        say("asked to stop: saved the last step, good-bye")
+
+
+class Asked(BaseException):
+    """SIGTERM came. The handler says nothing itself: the signal may come amid a line of output."""
 
 
 def _end(*_: object) -> None:
-    say("asked to stop: saved the last step, good-bye")
-    raise SystemExit(0)
+    raise Asked
 
 
 if __name__ == "__main__":

@@ -12,9 +12,14 @@ from typing import Any
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 
+from django.conf import settings
 from django.core.asgi import get_asgi_application
+from django.core.exceptions import ImproperlyConfigured
 
 _django = get_asgi_application()
+
+if settings.SECRET_KEY.startswith("not-secret"):
+    raise ImproperlyConfigured("Set SECRET_KEY: sessions and links are signed with it.")
 
 from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter

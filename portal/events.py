@@ -42,7 +42,8 @@ def _client() -> redis.Redis:
 def announce(*, topic: str, kind: str, id: UUID | str) -> None:
     """Tell the readers of `topic` that the thing `id` of this `kind` changed, once committed.
 
-    Kinds: instance, usage, quota, member, node, desired, queue.
+    Kinds: instance, usage, quota, member, node, desired, queue, and session, whose id is the epoch
+    of the node's new session.
     """
     message = json.dumps({"topic": topic, "kind": kind, "id": str(id)})
     transaction.on_commit(lambda: _send(topic, message), robust=True)

@@ -51,6 +51,7 @@ DEBUG = _flag("DEBUG", False)
 SECRET_KEY = os.environ.get("SECRET_KEY", "")
 if not SECRET_KEY:
     _secret_file = DATA_DIR / "secret-key"
+    # Enough for management commands; portal.asgi refuses to serve with it.
     SECRET_KEY = _secret_file.read_text() if _secret_file.exists() else "not-secret:only-for-checks"
 ALLOWED_HOSTS = _list("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
 CSRF_TRUSTED_ORIGINS = _list("CSRF_TRUSTED_ORIGINS", "")

@@ -4,6 +4,7 @@ One advisory lock lets one planner in at a time; the exclusion constraint on lea
 all the same. A placement that it refuses is lost, and its request waits for the next cycle.
 """
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,6 +20,8 @@ from scheduler.engine import snapshot as told
 from scheduler.engine.plan import Code, Estimate, Placement
 from scheduler.engine.plan import Decision as Answer
 from scheduler.models import Decision, Lease, Request, Standing
+
+log = logging.getLogger(__name__)
 
 _LOCK = 0x636F727261_01  # ours among the database's advisory locks
 # Answers that only count down (estimates) are written again this often.
@@ -148,8 +151,9 @@ def _apply(
             with transaction.atomic():
                 if _write(request, placement, now):
                     placed.append(Placed(request, UUID(placement.node_id)))
-        except IntegrityError:
+        except IntegrityError as error:
             # Somebody else holds a GPU of this stale placement; the request goes on waiting.
+            log.warning("the place for request %s was refused: %s", request.id, error)
             request.refresh_from_db()
     return placed
 

@@ -1,8 +1,10 @@
 """The states of an instance, the moves between them, and the one function that makes a move.
 
-What a state means for GPUs, quota and money is decided here and nowhere else: `STATES` says what is
-billed and what is held, `move` opens and closes meters and ends requests by it. docs/lifecycle.md
-shows the same tables to people; a test keeps the two alike.
+What a state means for GPUs, quota and money is decided here and nowhere else. `STATES` is what
+people are told: what is billed, what is held. `move` makes it true: the meter opens with the first
+RUNNING of a run and closes with its end, bounded by proof and wish; the request ends with what
+holds it.
+docs/lifecycle.md shows the same tables to people; a test keeps the two alike.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Why an instance made a move, as a code for programs and a sentence for people.
 
-Codes that come from the node (`image_not_found`, `oom`, ...) bring their own sentence.
+Codes that come from the node (`image_missing`, `oom`, ...) bring their own sentence.
 """
 
 from functools import cache

@@ -44,7 +44,9 @@ LINKS: dict[str, Look] = {
     Link.OFFLINE: Look(
         "plug-connected-x", "bad", _("The agent is silent; nothing is placed here.")
     ),
-    Link.LOST: Look("alert-triangle", "bad", _("Silent for so long that its instances are lost.")),
+    Link.LOST: Look(
+        "alert-triangle", "bad", _("Silent for a long time: somebody should look at it.")
+    ),
     Link.CONFLICT: Look("alert-triangle", "bad", _("Two agents speak with this node's identity.")),
 }
 GPUS: dict[str, Look] = {

@@ -36,7 +36,7 @@ def show(request: MemberRequest) -> HttpResponse:
             "states": [{"state": state, "rule": lifecycle.STATES[state]} for state in State],
             "currency": currency,
             "silent_seconds": int(settings.NODE_STALE_SECONDS),
-            "lost_minutes": int(settings.NODE_LOST_SECONDS // 60),
+            "lost_seconds": int(settings.NODE_OFFLINE_SECONDS),
             "may_launch": request.actor.may_somewhere("instances.launch"),
         },
     )

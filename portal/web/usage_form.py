@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Any, cast, get_args
+from typing import Any, cast
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -19,7 +19,6 @@ from portal.tenants.models import Member, Organization, Team, TeamMember
 from portal.tenants.roles import Actor, Reach
 from portal.web.forms import Styled
 
-GROUPINGS: Sequence[Grouping] = get_args(Grouping)
 _LONGEST = timedelta(days=366 * 3)
 _EARLIEST, _LATEST = date(2000, 1, 1), date(2100, 1, 1)
 _DEFAULTS: Mapping[str, list[str]] = {"period": ["this-month"], "by": ["day"]}

@@ -80,7 +80,7 @@ def test_a_limit_refuses_what_passes_it_and_says_all_that_is_needed(
     assert refusal.value.details == {
         "level": level, "limit": 4000, "used": 3000, "needed": 2000, "left": 1000,
     }  # fmt: skip
-    assert "4 GPUs" in refusal.value.message
+    assert "limit is 4" in refusal.value.message
     assert "needs 2, 1 left" in refusal.value.message
     assert refusal.value.help
     house.reserve(1000)
