@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from agents import wire
+from agents import durable, wire
 from agents.runtimes import (
     Observed,
     Outcome,
@@ -97,7 +97,7 @@ class ProcessRuntime:
         state = _read(directory / "shim.json")
         if not state or (directory / "exit.json").exists():
             return
-        _write(directory / "stop.json", {"grace_s": grace_s})
+        durable.write(directory / "stop.json", json.dumps({"grace_s": grace_s}).encode())
         if state["boot_id"] != boot_id():
             return
         if starttime(state["shim_pid"]) == state["shim_starttime"]:
@@ -298,9 +298,3 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _write(path: Path, value: dict[str, Any]) -> None:
-    temporary = path.with_name(path.name + ".new")
-    temporary.write_text(json.dumps(value))
-    temporary.replace(path)

@@ -85,7 +85,8 @@ STATES: dict[State, Rule] = {
     State.TERMINATED: Rule(False, False, None, gettext_lazy("Has ended for good.")),
 }
 
-_ENDS = (State.STOPPED, State.FAILED, State.TERMINATED)
+ENDED = frozenset(state for state, rule in STATES.items() if not rule.holds)
+LIVE = frozenset(STATES) - ENDED
 MOVES: dict[State, frozenset[State]] = {
     State.QUEUED: frozenset({State.PLACING, State.STOPPED, State.TERMINATED}),
     State.PLACING: frozenset(
@@ -93,8 +94,8 @@ MOVES: dict[State, frozenset[State]] = {
     ),
     State.STARTING: frozenset({State.RUNNING, State.STOPPING, State.FAILED, State.LOST}),
     State.RUNNING: frozenset({State.STOPPING, State.STOPPED, State.FAILED, State.LOST}),
-    State.STOPPING: frozenset({*_ENDS, State.LOST}),
-    State.LOST: frozenset({State.STARTING, State.RUNNING, State.STOPPING, *_ENDS}),
+    State.STOPPING: frozenset({*ENDED, State.LOST}),
+    State.LOST: frozenset({State.STARTING, State.RUNNING, State.STOPPING, *ENDED}),
     State.STOPPED: frozenset({State.QUEUED, State.TERMINATED}),
     State.FAILED: frozenset({State.QUEUED, State.TERMINATED}),
     State.TERMINATED: frozenset(),
@@ -102,8 +103,6 @@ MOVES: dict[State, frozenset[State]] = {
 
 # Where its node has, or may have, something of it.
 ON_NODE = frozenset({State.PLACING, State.STARTING, State.RUNNING, State.STOPPING, State.LOST})
-ENDED = frozenset(state for state, rule in STATES.items() if not rule.holds)
-LIVE = frozenset(STATES) - ENDED
 
 
 def move(

@@ -1,5 +1,6 @@
 """Instances: the list, one instance with its tabs, and what people do to it."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -203,36 +204,33 @@ def series(request: MemberRequest, instance_id: UUID) -> JsonResponse:
 @require_POST
 def start(request: MemberRequest, instance_id: UUID) -> HttpResponseRedirect:
     """Queue it again."""
-    back = ("instance", request.actor.organization.slug, instance_id)
-    try:
-        actions.start(actor=request.actor, instance_id=instance_id, now=datetime.now(UTC))
-    except DomainError as refusal:
-        return _not_done(request, refusal, *back)
-    return answers.done(request, _("It is in the queue."), *back)
+    return _act(request, instance_id, actions.start, _("It is in the queue."))
 
 
 @member_page("instances.view")
 @require_POST
 def stop(request: MemberRequest, instance_id: UUID) -> HttpResponseRedirect:
     """Stop it."""
-    back = ("instance", request.actor.organization.slug, instance_id)
-    try:
-        actions.stop(actor=request.actor, instance_id=instance_id, now=datetime.now(UTC))
-    except DomainError as refusal:
-        return _not_done(request, refusal, *back)
-    return answers.done(request, _("Stopping. Billing has ended."), *back)
+    return _act(request, instance_id, actions.stop, _("Stopping. Billing has ended."))
 
 
 @member_page("instances.view")
 @require_POST
 def terminate(request: MemberRequest, instance_id: UUID) -> HttpResponseRedirect:
     """End it for good."""
+    return _act(request, instance_id, actions.terminate, _("Being terminated."))
+
+
+def _act(
+    request: MemberRequest, instance_id: UUID, act: Callable[..., object], done: str
+) -> HttpResponseRedirect:
+    """Do what was asked of an instance and go back to its page, which says how it went."""
     back = ("instance", request.actor.organization.slug, instance_id)
     try:
-        actions.terminate(actor=request.actor, instance_id=instance_id, now=datetime.now(UTC))
+        act(actor=request.actor, instance_id=instance_id, now=datetime.now(UTC))
     except DomainError as refusal:
         return _not_done(request, refusal, *back)
-    return answers.done(request, _("Being terminated."), *back)
+    return answers.done(request, done, *back)
 
 
 @member_page("instances.view")
